@@ -264,9 +264,13 @@ class Family(ABC):
 
     def overlap(self, one: Array, other: Array) -> Floats:
         """Return how many cells two clusters of rows may have in common: (..., variable)."""
-        found = [self.from_moments(self.means(sums)[0]) for sums in (one, other)]
+        apart = self.log_affinity(self.typical(one), self.typical(other))
         rows = np.minimum(self.known(one), self.known(other))
-        return np.asarray(rows * np.exp(self.log_affinity(*found)))
+        return np.asarray(rows * np.exp(self.together(apart)))
+
+    def typical(self, statistics: Array) -> Floats:
+        """Return the parameters that rows with these sums have by themselves, for comparison."""
+        return self.from_moments(self.means(statistics)[0])
 
     @abstractmethod
     def log_affinity(self, one: Floats, other: Floats) -> Floats:

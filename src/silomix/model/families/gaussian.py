@@ -65,6 +65,10 @@ class Gaussian(NumberFamily):
         n, total, square = by_variable(statistics, 3)
         return n, n, total, square
 
+    def left_out(self, statistics: Floats) -> Floats | float:
+        """Return what sums of log p(x) have beside those of a normal density: nothing."""
+        return 0.0
+
     def from_sums(self, n: Floats, w: Floats, total: Floats, square: Floats) -> Floats:
         """Return statistics with these sums: (..., statistic)."""
         return flat(n, total, square)
@@ -138,12 +142,13 @@ class Gaussian(NumberFamily):
         return flat(m + s / np.sqrt(size) * rng.standard_normal(shape), s)
 
     def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
-        """Return log p(cells), parameters integrated out: (..., variable)."""
+        """Return log p(cells), or a bound of it, parameters integrated out: (..., variable)."""
         n, _, _, _ = self.sums(statistics)
         _, l0, a0, b0 = by_variable(self.prior() if prior is None else prior, 4)
         _, size, a, b = by_variable(self.posterior(statistics, prior), 4)
         spread = gammaln(a) - gammaln(a0) + a0 * np.log(b0) - a * np.log(b)
-        return np.asarray(0.5 * np.log(l0 / size) + spread - 0.5 * n * LOG_2PI)
+        normal = 0.5 * np.log(l0 / size) + spread - 0.5 * n * LOG_2PI
+        return np.asarray(normal + self.left_out(statistics))
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior: (..., statistic)."""
@@ -228,13 +233,9 @@ class Gaussian(NumberFamily):
         both = s * s + t * t
         return np.asarray(0.5 * np.log(2.0 * s * t / both) - 0.25 * (m - k) ** 2 / both)
 
-    def overlap(self, one: Floats, other: Floats) -> Floats:
-        """Return how many rows of two sums could be one: (..., variable), by Bhattacharyya."""
-        means = [self.from_moments(self.means(sums)[0]) for sums in (one, other)]
-        # a few rows have hardly any spread of their own
-        wide = [np.maximum(part, np.tile([-np.inf, 0.1], len(self.variables))) for part in means]
-        rows = np.minimum(self.known(one), self.known(other))
-        return np.asarray(rows * np.exp(self.log_affinity(*wide)))
+    def typical(self, statistics: Floats) -> Floats:
+        """Return mean and spread of rows: a few have hardly any spread of their own."""
+        return np.maximum(super().typical(statistics), np.tile([-np.inf, 0.1], len(self.variables)))
 
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
@@ -244,7 +245,7 @@ class Gaussian(NumberFamily):
         shrunk = self.worth(w, kappa)
         squares = np.maximum(square - total * mean, 0.0) + w * shrunk * (mean - m) ** 2
         fixed = -n * (0.5 * LOG_2PI + np.log(s)) + 0.5 * np.log(shrunk)
-        return np.asarray(fixed - 0.5 * squares / (s * s))
+        return np.asarray(fixed - 0.5 * squares / (s * s) + self.left_out(statistics))
 
     def shared_posterior(
         self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng

@@ -372,15 +372,10 @@ class FullGaussian(ExactFamily, Gaussian):
         logs = log_det(both) - 0.5 * (log_det(first) + log_det(second))
         return self._in_column(-distance - 0.5 * logs)
 
-    def overlap(self, one: Array, other: Array) -> Floats:
-        """Return how many cells two clusters of rows may have in common: (..., variable)."""
-        found = []
-        for sums in (one, other):
-            _, mean, squares = self._sums(self.means(sums)[0])
-            wide = positive(squares - outer(mean)) + RIDGE * np.eye(self.size)
-            found.append(self._parameters(mean, wide))
-        rows = np.minimum(self.known(one), self.known(other))
-        return np.asarray(rows * np.exp(self.together(self.log_affinity(*found))))
+    def typical(self, statistics: Array) -> Floats:
+        """Return means and covariances of rows: a few have hardly any spread of their own."""
+        _, mean, squares = self._sums(self.means(statistics)[0])
+        return self._parameters(mean, positive(squares - outer(mean)) + RIDGE * np.eye(self.size))
 
     def worth(self, rows: Floats, kappa: Floats) -> Floats:
         """Return what part of a row each of a silo's n is worth, the same for all variables."""

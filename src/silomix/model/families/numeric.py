@@ -165,12 +165,8 @@ class NumberFamily(Family):
         """Return sums in steps, (..., variable, sum), as they are: no spread of their own."""
         return units
 
-    def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
-        """Say what each released mean is of: (cluster, variable)."""
-        return sum_rules.basis_of(concentration, rules)
-
-    disclose, breach = sum_rules.disclose, sum_rules.breach
-    draw_behind = sum_rules.draw_behind
+    disclose, basis = sum_rules.disclose, sum_rules.basis
+    breach, draw_behind = sum_rules.breach, sum_rules.draw_behind
 
     @abstractmethod
     def spread(self, parameters: Floats) -> Floats:

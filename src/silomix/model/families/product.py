@@ -20,7 +20,7 @@ from silomix.model.families.rounded import Rounded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
     from silomix.model.families.rounded import Said
     from silomix.model.schema import Shard, Variable
 
@@ -92,6 +92,11 @@ def of_rows(
     return of_blocks(method, CELLS, *axes, join=join)
 
 
+def of_variables(name: str) -> cached_property[Array]:
+    """Return a property that has what a family has by variable, block after block: (variable,)."""
+    return cached_property(lambda family: np.concatenate([getattr(b, name) for b in family.blocks]))
+
+
 @dataclass(frozen=True)
 class Product:
     """A family made of blocks."""
@@ -103,25 +108,10 @@ class Product:
         """All variables, block after block."""
         return tuple(variable for block in self.blocks for variable in block.variables)
 
-    @cached_property
-    def parameters(self) -> Ints:
-        """How many parameters each variable has: (variable,)."""
-        return np.concatenate([block.parameters for block in self.blocks])
-
-    @cached_property
-    def statistics(self) -> Ints:
-        """How many statistics each variable has: (variable,)."""
-        return np.concatenate([block.statistics for block in self.blocks])
-
-    @cached_property
-    def posterior_numbers(self) -> Ints:
-        """How many posterior numbers each variable has: (variable,)."""
-        return np.concatenate([block.posterior_numbers for block in self.blocks])
-
-    @cached_property
-    def leads(self) -> Bools:
-        """Which variables have a κ of their own: (variable,)."""
-        return np.concatenate([block.leads for block in self.blocks])
+    parameters = of_variables("parameters")
+    statistics = of_variables("statistics")
+    posterior_numbers = of_variables("posterior_numbers")
+    leads = of_variables("leads")
 
     @property
     def is_categorical(self) -> bool:

@@ -146,14 +146,6 @@ class StudentT(ExactFamily, Gaussian):
         normal = (m / OF_MEAN, (m * m + s * s) / OF_MEAN)
         return flat(ones, ones / OF_SCALE, ones / OF_MEAN, ones, *normal)
 
-    def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
-        """Return log p(cells, weights), or a bound of log p(cells): (..., variable)."""
-        return super().log_evidence(statistics, prior) + self.left_out(statistics)
-
-    def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
-        """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
-        return super().log_marginal(statistics, parameters, kappa) + self.left_out(statistics)
-
     def discount(self, statistics: Floats, kappa: Floats) -> Floats:
         """Return the sums of the fewer rows that say as much of the shared parameters."""
         worth = self.worth(self.sums(statistics)[1], kappa)

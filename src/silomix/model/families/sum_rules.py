@@ -62,7 +62,7 @@ def steps_of(block: Any, base: Ints | int) -> Floats:
     return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None] / 4) * (high - low))
 
 
-def basis_of(concentration: Floats, rules: Rules) -> Ints:
+def basis(_: Any, __: Ints, concentration: Floats, rules: Rules) -> Ints:
     """Say what each released mean is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable)."""
     own = (concentration > 0) | (not rules.has_rules)
     return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
@@ -105,7 +105,7 @@ def disclose(
         Deed("sums rounded", where, base, rows, 0, "applied", f"no mean moved over {moved:.3f}"),
         Deed("smallest spread", where, base, rows, int((units != plain).sum()), "applied"),
         Deed("minimum count", where, least, own.size, 0, "passed", few_rows),
-        *stand_in_deeds(basis_of(coarse, rules), where, least),
+        *stand_in_deeds(block.basis(sizes, coarse, rules), where, least),
         step_deed(concentration, coarse, base),
     )
     return Rounded(join([np.ones(known.shape)], released), coarse, deeds)
