@@ -14,6 +14,7 @@ import numpy as np
 
 from silomix.model.families import sum_rules
 from silomix.model.families.family import SMALLEST, Family, by_variable, flat, split
+from silomix.model.families.rounded import CLUSTER, SILO, UNIFORM
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals
@@ -165,8 +166,13 @@ class NumberFamily(Family):
         """Return sums in steps, (..., variable, sum), as they are: no spread of their own."""
         return units
 
-    disclose, basis = sum_rules.disclose, sum_rules.basis
-    breach, draw_behind = sum_rules.breach, sum_rules.draw_behind
+    def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
+        """Say what each released mean is of: (cluster, variable)."""
+        own = (concentration > 0) | (not rules.has_rules)
+        return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
+
+    disclose, breach = sum_rules.disclose, sum_rules.breach
+    draw_behind = sum_rules.draw_behind
 
     @abstractmethod
     def spread(self, parameters: Floats) -> Floats:

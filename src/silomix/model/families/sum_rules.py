@@ -30,12 +30,9 @@ import numpy as np
 
 from silomix.model.families.family import join, split
 from silomix.model.families.rounded import (
-    CLUSTER,
     MIDDLE,
     NEAR,
     SAME,
-    SILO,
-    UNIFORM,
     Deed,
     Rounded,
     coarse_concentration,
@@ -60,12 +57,6 @@ def steps_of(block: Any, base: Ints | int) -> Floats:
     """Return what sums are multiples of, (..., variable, sum), for bases (...,)."""
     low, high = block.reach()
     return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None] / 4) * (high - low))
-
-
-def basis(_: Any, __: Ints, concentration: Floats, rules: Rules) -> Ints:
-    """Say what each released mean is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable)."""
-    own = (concentration > 0) | (not rules.has_rules)
-    return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
 
 def disclose(
