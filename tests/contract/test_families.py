@@ -238,6 +238,19 @@ def test_the_feature_kernels_follow_their_definitions(model, seed):
     assert_allclose(found[1], logsumexp(masses, axis=0) - np.log(len(masses)), atol=1e-12)
 
 
+def test_only_means_that_rows_can_have_are_let_in(model, seed):
+    family, (_, draws) = model.family, model.parameters(seed, 50)
+    mean, _ = family.means(family.valid(family.fit(draws)))
+    assert family.mean_problems(mean) == ""
+    for wrong in (2 * mean, -mean):
+        assert family.mean_problems(wrong)
+    block = family.blocks[0]
+    if getattr(block, "support", "all") != "all":  # however little the sum is below zero
+        wrong = mean.copy()
+        wrong[0, 1] = -1e-12
+        assert family.mean_problems(wrong)
+
+
 def test_the_family_of_the_docs_drifts_as_it_says(page_family):
     """A silo's rate is w/μ with w ~ Gamma(κ + 1, κ + 1): integrated out by quadrature."""
     family, kappa = page_family((Variable("wait", (), "exponential", 3.0),)), np.array([6.0])

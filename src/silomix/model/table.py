@@ -57,13 +57,9 @@ def load(
     table: Table,
     *,
     schema: Schema | None = None,
-    silo: str | None = None,
-    variables: Sequence[str] | None = None,
     frequency: str | None = None,
-    kinds: Mapping[str, str] | None = None,
-    bins: Mapping[str, int] | None = None,
-    missing: Missing = "marginalise",
     where: str = "the table",
+    **about: Any,
 ) -> Shard:
     """Read a table, check it, and return its rows as level codes and numbers.
 
@@ -71,19 +67,18 @@ def load(
     ----------
     table : a frame or the path of a file, as for `read_table`.
     schema : what the table must agree with; inferred from the table by default.
-    silo, variables, kinds, bins, missing : as for `infer_schema`; a schema has its own.
     frequency : the column that says how many rows each row stands for.
     where : what messages call the table, such as the name of its silo.
+    about : silo, variables, kinds, bins, missing, as for `infer_schema`; a schema has its own.
     """
-    for name, value in {"variables": variables, "kinds": kinds, "bins": bins}.items():
-        if schema is not None and value is not None:
+    for name in ("variables", "kinds", "bins"):
+        if schema is not None and about.get(name) is not None:
             raise SettingsError(f"give schema or {name}, not both: a schema names its variables")
     frame = expand(table, frequency, where=where)
     if frequency is not None:
         where = f"{where}, rows repeated by {frequency!r}"
     if schema is None:
-        about: dict[str, Any] = {"kinds": kinds, "bins": bins, "missing": missing}
-        schema = infer_schema(frame, silo=silo, variables=variables, where=where, **about)
+        schema = infer_schema(frame, where=where, **about)
     return encode(frame, schema, where=where)
 
 

@@ -67,10 +67,10 @@ def join(first: Sequence[Floats], others: Floats) -> Floats:
     return both.reshape(*both.shape[:-2], both.shape[-2] * both.shape[-1])
 
 
-def draw_places(logs: Floats, size: tuple[int, ...], rng: Rng) -> Ints:
-    """Draw places on the last axis by log probabilities, (..., place): `size`."""
+def draw_places(logs: Floats, rng: Rng) -> Ints:
+    """Draw places on the last axis by log probabilities, (..., place): (...,)."""
     reached = np.cumsum(np.exp(logs - logs.max(axis=-1, keepdims=True)), axis=-1)
-    thresholds = rng.random(size) * reached[..., -1]
+    thresholds = rng.random(logs.shape[:-1]) * reached[..., -1]
     return np.asarray((reached <= thresholds[..., None]).sum(axis=-1))
 
 
@@ -148,12 +148,12 @@ class Family(ABC):
         """Return η: (..., statistic)."""
 
     def hides(self, cells: Array) -> Bools:
-        """Tell which rows have a density that is no T · η, none: (row,).
+        """Tell which rows have a density that is no T · η, none or all: (row,).
 
         Of such rows `features` is what a chain begins with, or zero, and the next three methods
         are asked instead.
         """
-        return np.zeros(len(cells), dtype=np.bool_)
+        return np.full(len(cells), self.always_hides)
 
     def log_density(self, cells: Array, parameters: Floats) -> Floats:
         """Return log p(x) less log_base, what is hidden summed out: (row, cluster)."""
@@ -192,8 +192,8 @@ class Family(ABC):
         """Return the posterior numbers given rows with these sums, under another prior if given."""
 
     @abstractmethod
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw parameters: (..., parameter)."""
 
     @abstractmethod
     def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
@@ -351,7 +351,7 @@ class Family(ABC):
         values = self.together(np.array(by_silo).sum(axis=(1, 3)))
         # the last point, ∞, stands apart
         values[:-1] += log_odds[:, None] - np.log(len(values) - 1)
-        drawn = draw_places(np.moveaxis(values, 0, -1), current.shape, rng)
+        drawn = draw_places(np.moveaxis(values, 0, -1), rng)
         return np.asarray(drawn[:, self.leads][:, np.cumsum(self.leads) - 1])
 
     @abstractmethod

@@ -133,13 +133,11 @@ class Gaussian(NumberFamily):
         b = b0 + 0.5 * (square + l0 * m0 * m0 - size * mean * mean)
         return flat(mean, size, a0 + 0.5 * n, np.maximum(b, SMALLEST_B))
 
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw parameters: (..., parameter)."""
         m, size, a, b = by_variable(posterior, 4)
-        shape = m.shape if draws is None else (draws, *m.shape)
-        gammas = np.maximum(rng.standard_gamma(a, shape), SMALLEST_GAMMA)
-        s = np.sqrt(b / gammas)
-        return flat(m + s / np.sqrt(size) * rng.standard_normal(shape), s)
+        s = np.sqrt(b / np.maximum(rng.standard_gamma(a), SMALLEST_GAMMA))
+        return flat(m + s / np.sqrt(size) * rng.standard_normal(m.shape), s)
 
     def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
         """Return log p(cells), or a bound of it, parameters integrated out: (..., variable)."""

@@ -214,17 +214,16 @@ class FullGaussian(ExactFamily, Gaussian):
         m, size, v, scale = unpack(posterior, 3, self.size)
         return m, size[..., 0], v[..., 0], scale
 
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw parameters: (..., parameter)."""
         m, size, v, scale = self._numbers(posterior)
-        shape = m.shape if draws is None else (draws, *m.shape)
         # Bartlett: Σ⁻¹ = C⁻ᵀ A Aᵀ C⁻¹ with C Cᵀ = Ψ, so Σ = B Bᵀ with B = C A⁻ᵀ
-        below = np.tril(rng.standard_normal((*shape, self.size)), -1)
-        gammas = rng.standard_gamma(0.5 * (v[..., None] - np.arange(self.size)), shape)
+        below = np.tril(rng.standard_normal(scale.shape), -1)
+        gammas = rng.standard_gamma(0.5 * (v[..., None] - np.arange(self.size)))
         diagonal = np.sqrt(2.0 * np.maximum(gammas, SMALLEST_GAMMA))
         bartlett = below + diagonal[..., None] * np.eye(self.size)
         root = np.linalg.cholesky(scale) @ np.swapaxes(inverse(bartlett), -1, -2)
-        steps = np.einsum("...ij,...j->...i", root, rng.standard_normal(shape))
+        steps = np.einsum("...ij,...j->...i", root, rng.standard_normal(m.shape))
         covariances = root @ np.swapaxes(root, -1, -2)
         return self._parameters(m + steps / np.sqrt(size)[..., None], covariances)
 

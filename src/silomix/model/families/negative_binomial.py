@@ -102,10 +102,7 @@ class NegativeBinomial(ExactFamily):
         """Return E T(x), that of L by a sum over some counts: (..., statistic)."""
         if parameters.ndim > 2:  # draw by draw: places of all of them would fill the memory
             return np.array([self.moments(own) for own in parameters])
-        masses, features = (
-            softmax(self._log_masses(parameters), axis=-1),
-            some_counts()[1],
-        )
+        masses, (_, features) = softmax(self._log_masses(parameters), axis=-1), some_counts()
         m, _ = self._parameters(parameters)
         # the mean is known, and L rises by about ln(1 + αm) with x
         missed = m[..., None] - masses @ features[:, 1:2]
@@ -153,12 +150,10 @@ class NegativeBinomial(ExactFamily):
         """Return log p(cells) without the factorials, parameters integrated out."""
         return self._update(statistics, prior)[3]
 
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw parameters: (..., parameter)."""
         shape, rate, gamma, logs = self._numbers(posterior)
-        size = shape.shape if draws is None else (draws, *shape.shape)
-        alpha = DISPERSIONS[draw_places(logs, size, rng)]
-        shape, rate = (np.broadcast_to(part, size) for part in (shape, rate))
+        alpha = DISPERSIONS[draw_places(logs, rng)]
         return flat(draw_means(shape, rate, np.where(gamma > 0, 0.0, alpha), rng), alpha)
 
     def expected_natural(self, statistics: Floats) -> Floats:
@@ -279,7 +274,7 @@ class NegativeBinomial(ExactFamily):
         for place, point in enumerate(DISPERSIONS):
             after = log_normaliser(k * m + total, k + n, point)
             logs[..., place] += (after - log_normaliser(k * m, k, point)).sum(axis=0)
-        alpha = DISPERSIONS[draw_places(logs, m.shape, rng)]
+        alpha = DISPERSIONS[draw_places(logs, rng)]
         some, curved = np.where(alpha > 0, alpha, 1.0), alpha > 0
         shapes = np.broadcast_to(k * m, total.shape)
         tables = draw_all_tables(np.ascontiguousarray(shapes), total.astype(np.int64), rng)

@@ -134,9 +134,14 @@ class NumberFamily(Family):
 
     def mean_problems(self, mean: Floats) -> str:
         """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        near = np.allclose(self.valid(mean), mean, rtol=1e-6, atol=1e-9)
-        fits = near and (self.known(mean) == 1).all()
-        return "" if fits else f"has means that no {self.word} have"
+        largest = np.abs(mean).max(axis=-1, keepdims=True, initial=1.0)
+        near = (np.abs(self.valid(mean) - mean) <= 1e-6 * largest).all()
+        signs = self.support == "all" or (mean >= 0).all()
+        return (
+            ""
+            if near and signs and (self.known(mean) == 1).all()
+            else f"has means that no {self.word} have"
+        )
 
     def worth(self, rows: Floats, kappa: Floats) -> Floats:
         """Return what part of a row each of a silo's n is worth, (κ + 1)/(n + κ + 1): as `rows`."""

@@ -82,11 +82,10 @@ class Parameter(ExactFamily):
         mean, precision = by_variable(self.prior() if prior is None else prior, 2)
         return flat((precision * mean + total) / (precision + n), precision + n)
 
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw parameters: (..., parameter)."""
         mean, precision = by_variable(posterior, 2)
-        shape = mean.shape if draws is None else (draws, *mean.shape)
-        return np.asarray(mean + rng.standard_normal(shape) / np.sqrt(precision))
+        return np.asarray(mean + rng.standard_normal(mean.shape) / np.sqrt(precision))
 
     def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
         """Return ln ∫ exp(−n θ²/2 + θ S) p(θ) dθ: (..., variable)."""

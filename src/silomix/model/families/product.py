@@ -176,6 +176,12 @@ class Product:
         natural = self.natural(parameters.astype(np.float64))
         return np.ascontiguousarray(np.swapaxes(natural, 1, 2))
 
+    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
+        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+        shape = posterior.shape if draws is None else (draws, *posterior.shape)
+        numbers = np.broadcast_to(posterior, shape)
+        return np.asarray(side_by_side(self.ask_blocks("draw", [NUMBER], numbers, rng)))
+
     def settle(self, shard: Shard, features: Floats, shares: Floats) -> Floats:
         """Return what rows with these shares, (row, cluster), add up to: (cluster, statistic).
 
@@ -208,7 +214,6 @@ class Product:
     inside = of_blocks(Family.inside, PARAMETER)
     prior = of_blocks(Family.prior)
     posterior = of_blocks(Family.posterior, STATISTIC, NUMBER)
-    draw = of_blocks(Family.draw, NUMBER)
     log_evidence = of_blocks(Family.log_evidence, STATISTIC, NUMBER)
     expected_natural = of_blocks(Family.expected_natural, STATISTIC)
     known = of_blocks(Family.known, STATISTIC)

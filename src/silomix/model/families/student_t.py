@@ -34,12 +34,12 @@ import numpy as np
 from scipy.special import digamma, gammaln
 from scipy.stats import t as student
 
-from silomix.model.families.family import by_variable, flat
+from silomix.model.families.family import by_variable, flat, split
 from silomix.model.families.gaussian import LOG_2PI, Gaussian
 from silomix.model.families.numeric import ExactFamily
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Bools, Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 
 # ν: tails heavy enough for outliers, and a variance
 FREEDOM = 4.0
@@ -86,10 +86,6 @@ class StudentT(ExactFamily, Gaussian):
     def features(self, cells: Floats) -> Floats:
         """Return T(x) of rows that all weigh one, for chains to begin with: (row, statistic)."""
         return self._from_weights(cells, np.zeros(cells.shape), np.ones(cells.shape))
-
-    def hides(self, cells: Floats) -> Bools:
-        """Tell which rows hide something: all."""
-        return np.ones(len(cells), dtype=np.bool_)
 
     def log_density(self, cells: Floats, parameters: Floats) -> Floats:
         """Return log p of the known cells, in the units of the study: (row, cluster)."""
@@ -166,13 +162,12 @@ class StudentT(ExactFamily, Gaussian):
 
         √(pq) is averaged over the mixture of p and q, at places with equal shares of each.
         """
-        both = [
-            np.broadcast_arrays(*by_variable(part, 2)) for part in np.broadcast_arrays(one, other)
-        ]
-        x = np.concatenate([m[..., None] + s[..., None] * PLACES for m, s in both], axis=-1)
+        pair = np.broadcast_arrays(one, other)
+        both = [np.split(split(parameters, 2), 2, axis=-1) for parameters in pair]
+        x = np.concatenate([m + s * PLACES for m, s in both], axis=-1)
         logs = [
             -np.log(s) - 0.5 * (FREEDOM + 1) * np.log1p(((x - m) / s) ** 2 / FREEDOM)
-            for m, s in ((m[..., None], s[..., None]) for m, s in both)
+            for m, s in both
         ]
         return np.asarray(np.log((1.0 / np.cosh(0.5 * (logs[0] - logs[1]))).mean(axis=-1)))
 
