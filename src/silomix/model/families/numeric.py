@@ -160,7 +160,7 @@ class NumberFamily(Family):
         apart = by_variable(kept, len(self.statistic_words))
         return np.asarray(self.log_marginal(statistics, at, kappa) - sum(apart))
 
-    def reach(self) -> tuple[Floats, Floats]:
+    def sum_bounds(self) -> tuple[Floats, Floats]:
         """Return the least and the most of a winsorised cell in each sum: (variable, sum)."""
         low, high = self.bounds()
         ends = self.features(np.array([low, high, np.clip(0.0, low, high)]))

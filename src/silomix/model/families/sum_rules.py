@@ -3,7 +3,7 @@
 Values leave as sums, Σx and for normal variables Σx², after three rules:
 
 - Each value is winsorised: one beyond the family's bounds counts as the bound. So a row that takes
-  another value, or leaves, moves a sum by no more than the family's `reach`.
+  another value, or leaves, moves a sum by no more than its reach, the gap of its `sum_bounds`.
 - A sum is rounded to a multiple of reach × max(1.25, base/4), one step. What is rounded is the
   mean times the released concentration c, which is at most 1.25 times the number of known cells, or
   base/4 times: so one row moves what is rounded by no more than a step, also where cells are
@@ -55,7 +55,7 @@ SWEEPS, MOVES = 15, (1.0, 0.25)
 
 def steps_of(block: Any, base: Ints | int) -> Floats:
     """Return what sums are multiples of, (..., variable, sum), for bases (...,)."""
-    low, high = block.reach()
+    low, high = block.sum_bounds()
     return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None] / 4) * (high - low))
 
 
@@ -125,7 +125,7 @@ def breach(block: Any, mean: Floats, concentration: Floats, sizes: Ints, rules: 
         return f"has sums of {block.word} that are no multiples of their step"
     if (own[..., None] & (block.least_units(units, per_step) > units)).any():
         return f"has {block.word} with less spread than may leave"
-    low, high = (np.rint(end * per_step) for end in block.reach())
+    low, high = (np.rint(end * per_step) for end in block.sum_bounds())
     inside = (units >= low) & (units <= block.least_units(high, per_step))
     if (own[..., None] & ~inside).any():
         return f"has means of {block.word} that no winsorised values have"
