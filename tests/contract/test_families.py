@@ -230,12 +230,13 @@ def test_the_feature_kernels_follow_their_definitions(model, seed):
     features, natural = model.rows.features, model.family.columns(parameters)
     logs = np.log(weights)
     labels, sums = np.zeros(330, np.uint8), (np.zeros(COMPONENTS), np.zeros(natural.shape[:0:-1]))
-    value = feature_rows.draw_labels(np.uint64(KEY), features, natural[0], logs[0], labels, *sums)
+    wide = feature_rows.in_vectors(natural[0], logs[0])
+    value = feature_rows.draw_labels(np.uint64(KEY), features, *wide, (labels, *sums))
     assert_array_equal(labels, twins.draw_labels(KEY, features, natural[0], logs[0]))
     shares, masses = twins.responsibilities(features, natural, logs)
     assert_allclose(value, masses[0].sum(), rtol=1e-12)
-    again = [np.full_like(part, np.nan) for part in sums]
-    feature_rows.sum_by_label(features, labels, *again)
+    again = [np.zeros_like(part) for part in sums]
+    feature_rows.add_by_label(features, labels, *again)
     for found, told, known in zip(
         sums, again, twins.sum_by_label(features, labels, COMPONENTS), strict=True
     ):
@@ -247,6 +248,19 @@ def test_the_feature_kernels_follow_their_definitions(model, seed):
     found = feature_rows.share_features(features, natural, logs)
     assert_allclose(found[0], shares.mean(axis=0), rtol=1e-9, atol=1e-12)
     assert_allclose(found[1], logsumexp(masses, axis=0) - np.log(len(masses)), atol=1e-12)
+
+
+def test_only_means_that_rows_can_have_are_let_in(model, seed):
+    family, (_, draws) = model.family, model.parameters(seed, 50)
+    mean, _ = family.means(family.valid(family.fit(draws)))
+    assert family.mean_problems(mean) == ""
+    for wrong in (2 * mean, -mean):
+        assert family.mean_problems(wrong)
+    block = family.blocks[0]
+    if getattr(block, "support", "all") != "all":  # however little the sum is below zero
+        wrong = mean.copy()
+        wrong[0, 1] = -1e-12
+        assert family.mean_problems(wrong)
 
 
 def test_the_family_of_the_docs_drifts_as_it_says(page_family):

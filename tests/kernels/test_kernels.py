@@ -14,9 +14,9 @@ from numpy.testing import assert_array_equal
 from scipy import stats
 
 from silomix.kernels import gibbs_sweep
+from silomix.kernels.compilation import ranges
 from silomix.kernels.layout import BLOCK, KeptDraws, lay_out, make_workspace
 from silomix.kernels.random_numbers import chain_key, draw_gammas, fold
-from silomix.model.families.compiled_sweeps import part_bounds
 
 FALSE_ALARM = 1e-4
 
@@ -134,7 +134,7 @@ def test_rows_shared_among_threads_give_the_same_labels_and_counts(seed):
         gibbs_sweep.start(key, labels, 15)
         gibbs_sweep.count(work, labels)
         gibbs_sweep.draw_parameters(key, work, 0.5, 0.5)
-        for thread, (first, last) in enumerate(part_bounds(1000, parts)):
+        for thread, (first, last) in enumerate(ranges(1000, parts, BLOCK)):
             gibbs_sweep.draw_labels(key, work, thread, first, last, labels, True)
         gibbs_sweep.gather(work)
         results.append((labels, work.members, work.counts, gibbs_sweep.log_likelihood(work)))
@@ -145,7 +145,7 @@ def test_rows_shared_among_threads_give_the_same_labels_and_counts(seed):
 
 @pytest.mark.parametrize(("rows", "threads"), [(1, 2), (63, 2), (64, 2), (1000, 3), (129, 8)])
 def test_parts_cover_all_rows_once(rows, threads):
-    bounds = part_bounds(rows, threads)
+    bounds = ranges(rows, threads, BLOCK)
     assert len(bounds) == threads
     assert [row for first, last in bounds for row in range(first, last)] == list(range(rows))
     assert all(first % BLOCK == 0 or first == rows for first, _ in bounds)

@@ -93,7 +93,7 @@ def test_in_one_dimension_it_is_the_other_family(rng):
     assert_allclose(full.medians(full.posterior(sums)), plain.medians(plain.posterior(sums)))
     for found, expected in zip(full.log_prior(theta), plain.log_prior(theta), strict=True):
         assert_allclose(found, expected)
-    draws = plain.draw(plain.posterior(sums), rng, 50)
+    draws = plain.draw(np.tile(plain.posterior(sums), (50, 1, 1)), rng)
     assert_allclose(full.fit(draws), plain.fit(draws))
     by_silo, chain = np.stack([sums, 2 * sums])[:, None], kappa[None]
     both = [one.shared_posterior(by_silo, theta, chain, rng) for one in (full, plain)]
@@ -150,7 +150,7 @@ def test_slopes(family, rng):
 def test_draws_have_the_moments_of_the_posterior(family, rng):
     sums, draws = family.features(some_rows(rng, 40)).sum(axis=0), 40_000
     numbers = family.posterior(sums)
-    found = family.draw(numbers, rng, draws)
+    found = family.draw(np.tile(numbers, (draws, 1)), rng)
     natural = family.natural(found)
     apart = natural.mean(axis=0) - family.expected_natural(sums)
     error = natural.std(axis=0) / np.sqrt(draws)

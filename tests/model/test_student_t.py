@@ -237,7 +237,7 @@ def test_draws_say_what_rows_they_saw(family, rng):
         kept.append(parameters)
     mean, concentration = alone.means(alone.valid(alone.fit(np.array(kept))))
     assert concentration[0, 0] == pytest.approx(rows, rel=0.25)
-    again = alone.draw(alone.posterior(mean[0] * concentration[0]), rng, draws)
+    again = alone.draw(np.tile(alone.posterior(mean[0] * concentration[0]), (draws, 1)), rng)
     spreads = [np.std(part, axis=0).ravel() for part in (kept, again)]
     assert_allclose(spreads[1] / spreads[0], 1, rtol=0.15)
     assert_allclose(again.mean(axis=0), np.mean(kept, axis=0)[0], atol=0.02)
@@ -260,7 +260,7 @@ def test_affinity_is_the_integral(family, rng):
 
 def test_equal_rows_leave_a_scale_above_zero(family, rng):
     sums = family.features(np.full((500, 2), 0.7)).sum(axis=0)
-    assert (family.draw(family.posterior(sums), rng, 100)[..., 1::2] > 1e-3).all()
+    assert (family.draw(np.tile(family.posterior(sums), (100, 1, 1)), rng)[..., 1::2] > 1e-3).all()
 
 
 def test_what_comes_from_elsewhere_is_checked(family, rng):

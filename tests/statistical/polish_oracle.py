@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from cases.aggregation_cases import draw_cells
+from cases.families import categories, shard_of
 
-from silomix.kernels.layout import lay_out
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import PolishReply
-from silomix.model.families.compiled_sweeps import draw_given_parameters
+from silomix.model.families.rows import Rows
 
 
 class PolishingSilos:
@@ -16,7 +16,7 @@ class PolishingSilos:
 
     def __init__(self, shards, sizes, seed):
         self.names = tuple(f"silo {place}" for place in range(len(shards)))
-        self.layouts = [lay_out(codes, sizes) for codes in shards]
+        self.rows = [Rows(shard_of(codes, sizes), categories(sizes)) for codes in shards]
         self.seed = seed
 
     def ask(self, queries):
@@ -26,9 +26,8 @@ class PolishingSilos:
             key = fold(chain_key(self.seed, place, 99), query.round)
             # a copy, as after a journey: of what may not be written another kernel is compiled
             given, alpha = (query.weights, query.probabilities.copy()), query.alpha or 0.0
-            drawn = draw_given_parameters(
-                self.layouts[place], key, given, alpha, query.inner_sweeps, threads=1
-            )
+            how = alpha, query.inner_sweeps, 1
+            drawn = self.rows[place].draw_labels(key, given, *how)
             replies[name] = PolishReply.of(*drawn)
         self.last = replies
         return replies

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import sweep_twin as reference
-from cases.families import model_of
+from cases.families import categories, model_of, shard_of
 from scipy import stats
 from scipy.special import gammaln
 from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
 from silomix.coordinator.polish import WORTH, Start, independent_draws, polish
+from silomix.model.families.rows import Rows
 from silomix.model.prior import Prior
 from silomix.study import Polish
 
@@ -100,11 +101,9 @@ def test_a_round_is_the_definition(rng, seed):
     weights = rng.dirichlet([1.0, 1.0], chains)
     tables = [rng.dirichlet(np.ones(k), (chains, 2)) for k in SIZES]
     probabilities = np.concatenate(tables, axis=2)
-    from silomix.kernels.layout import lay_out
-    from silomix.model.families.compiled_sweeps import draw_given_parameters
-
-    found_counts, found_members, found_weights, log_likelihood = draw_given_parameters(
-        lay_out(shards[0], SIZES), 77, (weights, probabilities), 0.3, 2, threads=2
+    rows = Rows(shard_of(shards[0], SIZES), categories(SIZES))
+    found_counts, found_members, found_weights, log_likelihood = rows.draw_labels(
+        77, (weights, probabilities), 0.3, 2, threads=2
     )
     for chain in range(chains):
         pi = weights[chain]

@@ -20,12 +20,17 @@ def kernel(function: Function) -> Function:
     return compile_it(nogil=True, cache=True)(function)
 
 
+def ranges(size: int, parts: int, step: int = 1) -> list[tuple[int, int]]:
+    """Cut 0 … size into as many ranges, which start at multiples of `step`."""
+    steps = -(-size // step)
+    return list(pairwise(min(size, steps * part // parts * step) for part in range(parts + 1)))
+
+
 def split_work(size: int, threads: int, do: Callable[[int, int], object]) -> None:
     """Call `do(first, last)` on ranges that make up 0 … size, each on a thread of its own."""
     parts = max(1, min(threads, size))
-    edges = [size * part // parts for part in range(parts + 1)]
     if parts == 1:
         do(0, size)
         return
     with ThreadPoolExecutor(parts) as pool:
-        list(pool.map(do, *zip(*pairwise(edges), strict=True)))
+        list(pool.map(do, *zip(*ranges(size, parts), strict=True)))

@@ -56,36 +56,12 @@ def distinct_rows(codes: Codes, counts: Ints | None = None) -> RowCounts:
     codes : (row, variable)
     counts : (row,), how often each row stands for itself; once when left out.
     """
-    if len(codes) == 0:
-        return RowCounts(codes, np.zeros(0, dtype=np.int64))
-    words = _pack(codes)
-    order = np.lexsort(words[::-1])
-    new = np.zeros(len(codes), dtype=bool)
-    new[0] = True
-    for word in words:
-        in_order = word[order]
-        new[1:] |= in_order[1:] != in_order[:-1]
-    repeats = np.ones(len(codes), dtype=np.int64) if counts is None else counts
-    totals = np.add.reduceat(repeats[order], np.flatnonzero(new))
-    return RowCounts(codes[order[new]], totals.astype(np.int64))
-
-
-def _pack(codes: Codes) -> list[NDArray[np.uint32]]:
-    """Write each row as few numbers that sort as its codes do: (row,) for each.
-
-    Sixteen bits are sorted in linear time, more are not.
-    """
-    words: list[NDArray[np.uint32]] = []
-    span = 1
-    for column in np.ascontiguousarray(codes.T):
-        base = int(column.max()) + 1
-        span *= base
-        if not words or span > 2**16:
-            words.append(column.astype(np.uint32))
-            span = base
-        else:
-            words[-1] = words[-1] * np.uint32(base) + column
-    return [word.astype(np.uint16) if word.max() < 2**16 else word for word in words]
+    # as bytes, the highest first, rows sort as their codes do
+    ordered = np.ascontiguousarray(codes, codes.dtype.newbyteorder(">"))
+    rows = ordered.view(np.dtype((np.void, ordered.itemsize * codes.shape[1]))).ravel()
+    _, first, place = np.unique(rows, return_index=True, return_inverse=True)
+    totals = np.bincount(place, counts, len(first))
+    return RowCounts(codes[first], totals.astype(np.int64))
 
 
 def row_table(codes: Codes, counts: Ints, sizes: Ints) -> RowTable:

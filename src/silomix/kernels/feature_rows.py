@@ -9,6 +9,7 @@ sums over rows run in the order of the rows: no result depends on the number of 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +18,15 @@ from silomix.kernels.compilation import kernel, split_work
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS, SMALLEST
 from silomix.kernels.random_numbers import draw_gammas, fold_bits, uniform
 from silomix.kernels.vector_instructions import DOUBLE_LANES, add_products, exponentials
+
+# what labels make of rows: labels, (row,); members, (cluster,); statistics, (cluster, feature)
+Labelled = tuple[Bytes, Floats, Floats]
+# and by draw: log-likelihood, (draw,); members, (draw, cluster); statistics
+ByDraw = tuple[Floats, Floats, Floats]
+# room for scores, masses and totals of the rows that are weighed together, see `_weigh`
+Room = tuple[Floats, Floats, Floats]
+# how chains are drawn: key, concentration of the weights, sweeps
+How = tuple[np.uint64, float, int]
 
 # rows weighed together, whose sums fit the registers; and those that are left, one by one
 ROWS = 4
@@ -42,20 +52,18 @@ def in_vectors(natural: Floats, log_weights: Floats) -> tuple[Floats, Floats]:
 
 
 @kernel
-def _weigh(
-    features: Floats,
-    first: int,
-    natural: Floats,
-    log_weights: Floats,
-    scores: Floats,
-    masses: Floats,
-    totals: Floats,
-) -> int:
+def _make_room(width: int) -> Room:
+    return np.empty((ROWS, width)), np.empty((ROWS, width)), np.empty((ROWS, 2))
+
+
+@kernel
+def _weigh(features: Floats, first: int, natural: Floats, log_weights: Floats, room: Room) -> int:
     """Weigh the clusters of the next rows from `first` on; return how many rows: `ROWS` at most.
 
-    Written are ln(weight) + T · η into `scores`, (row, cluster), its exponential, but for a factor,
-    into `masses`, and the sum of those and ln of the whole sum into `totals`, (row, 2).
+    Written into `room`, (row, …) each, are the scores ln(weight) + T · η by cluster; the masses,
+    their exponentials but for a factor; and the sum of those, and ln of the whole sum.
     """
+    scores, masses, totals = room
     rows, width = min(ROWS, len(features) - first), log_weights.size
     for lane in range(0, width, DOUBLE_LANES):
         if rows == ROWS:
@@ -78,22 +86,30 @@ def _weigh(
 
 
 @kernel
-def _draw_labels(
-    key: np.uint64,
-    features: Floats,
-    natural: Floats,
-    log_weights: Floats,
-    labels: Bytes,
-    members: Floats,
-    statistics: Floats,
+def draw_labels(
+    key: np.uint64, features: Floats, natural: Floats, log_weights: Floats, out: Labelled
 ) -> float:
-    width, clusters = log_weights.size, members.size
-    scores, masses, totals = np.empty((ROWS, width)), np.empty((ROWS, width)), np.empty((ROWS, 2))
+    """Draw each row's label given the parameters, and add up what the labels make of the rows.
+
+    Parameters
+    ----------
+    key : row i draws from (key, i).
+    features : (row, feature)
+    natural, log_weights : (feature, cluster) and (cluster,), `in_vectors`.
+    out : what was there is written over.
+
+    Returns
+    -------
+    Σ ln Σ_c weight_c exp(T · η_c), the labels summed out.
+    """
+    labels, members, statistics = out
+    clusters, room = members.size, _make_room(log_weights.size)
+    _, masses, totals = room
     members[:] = 0.0
     statistics[:] = 0.0
     log_likelihood = 0.0
     for first in range(0, len(features), ROWS):
-        rows = _weigh(features, first, natural, log_weights, scores, masses, totals)
+        rows = _weigh(features, first, natural, log_weights, room)
         for place in range(rows):
             row = first + place
             log_likelihood += totals[place, 1]
@@ -109,44 +125,9 @@ def _draw_labels(
     return log_likelihood
 
 
-def draw_labels(
-    key: np.uint64,
-    features: Floats,
-    natural: Floats,
-    log_weights: Floats,
-    labels: Bytes,
-    members: Floats,
-    statistics: Floats,
-) -> float:
-    """Draw each row's label given the parameters, and add up what the labels make of the rows.
-
-    Parameters
-    ----------
-    key : row i draws from (key, i).
-    features : (row, feature); natural : (feature, cluster); log_weights : (cluster,)
-    labels : (row,); members : (cluster,); statistics : (cluster, feature), all of them out.
-
-    Returns
-    -------
-    Σ ln Σ_c weight_c exp(T · η_c), the labels summed out.
-    """
-    wide = in_vectors(natural, log_weights)
-    return _draw_labels(key, features, *wide, labels, members, statistics)
-
-
 @kernel
 def draw_chains(
-    key: np.uint64,
-    begin: int,
-    end: int,
-    features: Floats,
-    natural: Floats,
-    alpha: float,
-    sweeps: int,
-    weights: Floats,
-    members: Floats,
-    statistics: Floats,
-    log_likelihood: Floats,
+    features: Floats, natural: Floats, how: How, weights: Floats, out: ByDraw, begin: int, end: int
 ) -> None:
     """Draw labels of chains begin … end − 1 given their parameters, and their weights given those.
 
@@ -155,8 +136,10 @@ def draw_chains(
     Parameters
     ----------
     features : (row, feature); natural : (chain, feature, cluster in vectors)
-    weights : (chain, cluster), in and out; members, statistics, log_likelihood : by chain, out.
+    how : key, alpha and sweeps.
+    weights : (chain, cluster), in and out; out : by chain.
     """
+    (key, alpha, sweeps), (log_likelihood, members, statistics) = how, out
     clusters, labels = weights.shape[1], np.empty(len(features), dtype=np.uint8)
     logs, shares = np.full(natural.shape[2], NO_WEIGHT), np.empty(clusters)
     for chain in range(begin, end):
@@ -164,8 +147,8 @@ def draw_chains(
             below = fold_bits(fold_bits(key, chain), sweep)
             for cluster in range(clusters):
                 logs[cluster] = math.log(max(weights[chain, cluster], SMALLEST))
-            given = fold_bits(below, LABELS), features, natural[chain], logs
-            found = _draw_labels(*given, labels, members[chain], statistics[chain])
+            own = labels, members[chain], statistics[chain]
+            found = draw_labels(fold_bits(below, LABELS), features, natural[chain], logs, own)
             if sweep == 0:
                 log_likelihood[chain] = found
             if alpha > 0.0:
@@ -175,7 +158,7 @@ def draw_chains(
 
 @kernel
 def add_by_label(features: Floats, labels: Array, members: Floats, statistics: Floats) -> None:
-    """Add rows to what there is of each label: members and statistics as for `sum_by_label`."""
+    """Add up the rows of each label: members (cluster,), statistics (cluster, feature), in, out."""
     for row in range(len(features)):
         members[labels[row]] += 1.0
         for feature in range(features.shape[1]):
@@ -183,30 +166,15 @@ def add_by_label(features: Floats, labels: Array, members: Floats, statistics: F
 
 
 @kernel
-def sum_by_label(features: Floats, labels: Array, members: Floats, statistics: Floats) -> None:
-    """Add up the rows of each label: members (cluster,) and statistics (cluster, feature), out."""
-    members[:] = 0.0
-    statistics[:] = 0.0
-    add_by_label(features, labels, members, statistics)
-
-
-@kernel
 def _expect(
-    features: Floats,
-    natural: Floats,
-    log_weights: Floats,
-    begin: int,
-    end: int,
-    log_likelihood: Floats,
-    members: Floats,
-    statistics: Floats,
+    features: Floats, natural: Floats, log_weights: Floats, out: ByDraw, begin: int, end: int
 ) -> None:
-    width = log_weights.shape[1]
-    scores, masses, totals = np.empty((ROWS, width)), np.empty((ROWS, width)), np.empty((ROWS, 2))
+    log_likelihood, members, statistics = out
+    room = _make_room(log_weights.shape[1])
+    _, masses, totals = room
     for draw in range(begin, end):
-        given = natural[draw], log_weights[draw], scores, masses, totals
         for first in range(0, len(features), ROWS):
-            for place in range(_weigh(features, first, *given)):
+            for place in range(_weigh(features, first, natural[draw], log_weights[draw], room)):
                 row = features[first + place]
                 log_likelihood[draw] += totals[place, 1]
                 for cluster in range(members.shape[1]):
@@ -234,11 +202,7 @@ def expected_sums(
     draws, clusters = log_weights.shape
     out = np.zeros(draws), np.zeros((draws, clusters)), np.zeros((draws, clusters, len(natural[0])))
     wide = in_vectors(natural, log_weights)
-
-    def expect(begin: int, end: int) -> None:
-        _expect(features, *wide, begin, end, *out)
-
-    split_work(draws, threads, expect)
+    split_work(draws, threads, partial(_expect, features, *wide, out))
     return out
 
 
@@ -247,18 +211,19 @@ def _share(
     features: Floats,
     natural: Floats,
     log_weights: Floats,
+    out: tuple[Floats, Floats],
     begin: int,
     end: int,
-    membership: Floats,
-    log_density: Floats,
 ) -> None:
+    membership, log_density = out
     draws, width = log_weights.shape
-    scores, masses, totals = np.empty((ROWS, width)), np.empty((ROWS, width)), np.empty((ROWS, 2))
+    room = _make_room(width)
+    _, masses, totals = room
     by_draw, some = np.empty((ROWS, draws)), features[:end]
     for first in range(begin, end, ROWS):
         rows = min(ROWS, end - first)
         for draw in range(draws):
-            _weigh(some, first, natural[draw], log_weights[draw], scores, masses, totals)
+            _weigh(some, first, natural[draw], log_weights[draw], room)
             for place in range(rows):
                 by_draw[place, draw] = totals[place, 1]
                 for cluster in range(membership.shape[1]):
@@ -287,9 +252,5 @@ def share_features(
     """
     out = np.zeros((len(features), log_weights.shape[1])), np.zeros(len(features))
     wide = in_vectors(natural, log_weights)
-
-    def share(begin: int, end: int) -> None:
-        _share(features, *wide, begin, end, *out)
-
-    split_work(len(features), threads, share)
+    split_work(len(features), threads, partial(_share, features, *wide, out))
     return out

@@ -57,13 +57,9 @@ def load(
     table: Table,
     *,
     schema: Schema | None = None,
-    silo: str | None = None,
-    variables: Sequence[str] | None = None,
     frequency: str | None = None,
-    kinds: Mapping[str, str] | None = None,
-    bins: Mapping[str, int] | None = None,
-    missing: Missing = "marginalise",
     where: str = "the table",
+    **about: Any,
 ) -> Shard:
     """Read a table, check it, and return its rows as level codes and numbers.
 
@@ -71,19 +67,18 @@ def load(
     ----------
     table : a frame or the path of a file, as for `read_table`.
     schema : what the table must agree with; inferred from the table by default.
-    silo, variables, kinds, bins, missing : as for `infer_schema`; a schema has its own.
     frequency : the column that says how many rows each row stands for.
     where : what messages call the table, such as the name of its silo.
+    about : silo, variables, kinds, bins, missing, as for `infer_schema`; a schema has its own.
     """
-    for name, value in {"variables": variables, "kinds": kinds, "bins": bins}.items():
-        if schema is not None and value is not None:
+    for name in ("variables", "kinds", "bins"):
+        if schema is not None and about.get(name) is not None:
             raise SettingsError(f"give schema or {name}, not both: a schema names its variables")
     frame = expand(table, frequency, where=where)
     if frequency is not None:
         where = f"{where}, rows repeated by {frequency!r}"
     if schema is None:
-        about: dict[str, Any] = {"kinds": kinds, "bins": bins, "missing": missing}
-        schema = infer_schema(frame, silo=silo, variables=variables, where=where, **about)
+        schema = infer_schema(frame, where=where, **about)
     return encode(frame, schema, where=where)
 
 
@@ -258,42 +253,34 @@ def _check_declared(
 def _infer_column(
     frame: Any, name: str, word: str | None, bins: int | None, missing: Missing, label: str
 ) -> tuple[list[Variable], dict[str, str]]:
-    """Return the variables of a column, and what is odd about it.
+    """Return the variable of a column, two where a spike is set apart, and what is odd about it.
 
     `word` is what the column was declared as; None leaves it to its cells.
     """
-    cells = read_cells(frame.get_column(name), label)
-    if bins is None:
-        found = _infer_variables(frame, name, cells, word, label)
-    else:
+    column, levels = frame.get_column(name), declared_levels(frame, name)
+    cells = read_cells(column, label)
+    is_guess = word is None and levels is None
+    if is_guess and bins is None:
+        word = guess_kind(column, cells, label)
+    if bins is not None:
         found = [cut_variable(read_numbers(cells, label), name, bins, label)]
+    elif word in (None, "categorical"):
+        if is_guess:
+            _check_countable(cells, label)
+        found = [Variable(name, _infer_levels(cells, levels, label))]
+    else:
+        values = read_numbers(cells, label)
+        spike = find_spike(values) if is_guess else None
+        others = number_variable(np.where(values == spike, np.nan, values), name, word, label)
+        found = [replace(others, spike=spike)]
+        if spike is not None:
+            twin = Variable(f"{name} is {spell(spike)}", SPIKE_LEVELS, spike=spike, source=name)
+            found.insert(0, twin)
     is_number = bins is not None or found[-1].kind != "categorical"
-    is_guess = word is None and declared_levels(frame, name) is None
     odd = suspect(name, cells, is_number=is_number, is_guess=is_guess)
     if missing == "level":
         odd.pop("ticks", None)
     return [_with_missing(variable, cells, missing) for variable in found], odd
-
-
-def _infer_variables(
-    frame: nw.DataFrame[Any], name: str, cells: Cells, word: str | None, label: str
-) -> list[Variable]:
-    """Return the variable of a column; two, where a spike of its numbers is set apart."""
-    column, levels = frame.get_column(name), declared_levels(frame, name)
-    is_guess = word is None
-    if word is None:
-        word = guess_kind(column, cells, label) if levels is None else "categorical"
-    if word == "categorical":
-        if is_guess and levels is None:
-            _check_countable(cells, label)
-        return [Variable(name, _infer_levels(cells, levels, label))]
-    values = read_numbers(cells, label)
-    spike = find_spike(values) if is_guess else None
-    if spike is None:
-        return [number_variable(values, name, word, label)]
-    twin = Variable(f"{name} is {spell(spike)}", SPIKE_LEVELS, spike=spike, source=name)
-    others = number_variable(np.where(values == spike, np.nan, values), name, word, label)
-    return [twin, replace(others, spike=spike)]
 
 
 def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple[str, ...]:

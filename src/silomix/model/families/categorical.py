@@ -117,9 +117,9 @@ class Categorical(Family):
         """Return the shapes of the posterior: (..., level)."""
         return np.asarray(statistics + (self.beta if prior is None else prior))
 
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw probabilities: (draw, ..., level); one, and no axis for it, without `draws`."""
-        return dirichlet.draw_levels(posterior, self.offsets, rng, draws)
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw probabilities: (..., level)."""
+        return dirichlet.draw_levels(posterior, self.offsets, rng)
 
     def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
         """Return log p(cells), the probabilities integrated out: (..., variable)."""

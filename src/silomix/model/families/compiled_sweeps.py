@@ -8,34 +8,24 @@ distributions for any family; these do it ten times as fast.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from silomix.kernels import gibbs_sweep
-from silomix.kernels.compilation import split_work
-from silomix.kernels.layout import BLOCK, KeptDraws, Layout, lay_out, make_workspace
+from silomix.kernels.compilation import ranges
+from silomix.kernels.layout import BLOCK, make_workspace
 from silomix.kernels.random_numbers import fold
+from silomix.model.families.rows import Plan, prepare
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from silomix.kernels.arrays import Bytes, Floats, Ints
-    from silomix.kernels.layout import Workspace
+    from silomix.kernels.arrays import Bytes
+    from silomix.kernels.layout import KeptDraws, Workspace
     from silomix.model.draws import Schedule
-    from silomix.model.families.product import Product
-    from silomix.model.schema import Shard
 
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What all chains of a shard share."""
-
-    layout: Layout
-    components: int
-    alpha: float
-    beta: float
+__all__ = ["advance", "prepare", "resume", "start"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +48,9 @@ class Chain:
         return self.labels
 
 
-def prepare(shard: Shard, components: int, alpha: float, family: Product) -> Plan:
-    """Lay the shard out for the sweep, with the silo's share of the prior."""
-    layout = lay_out(shard.codes, shard.schema.sizes)
-    return Plan(layout, components, alpha, family.categories.beta)
-
-
 def start(plan: Plan, key: int) -> Bytes:
     """Return random labels, every component equally likely, as the paper starts."""
-    labels = np.empty(len(plan.layout.codes), dtype=np.uint8)
+    labels = np.empty(plan.rows.shard.rows, dtype=np.uint8)
     gibbs_sweep.start(np.uint64(key), labels, plan.components)
     return labels
 
@@ -76,7 +60,7 @@ def resume(plan: Plan, key: int, labels: Bytes, threads: int) -> Chain:
 
     The labels are the whole state: a chain rebuilt from them goes on as if never stopped.
     """
-    work = make_workspace(plan.layout, plan.components, threads)
+    work = make_workspace(plan.rows.layout, plan.components, threads)
     gibbs_sweep.count(work, labels)
     return Chain(plan, key, labels.copy(), work)
 
@@ -95,12 +79,13 @@ def advance(
     sweeps : which ones to run, numbered from one.
     when : which of them to keep.
     """
-    work, labels, prior = chain.work, chain.labels, (chain.plan.alpha, chain.plan.beta)
+    work, labels, plan = chain.work, chain.labels, chain.plan
+    prior = plan.alpha, plan.rows.family.categories.beta
     if pool is None:
         due_at = sweeps[0], sweeps[-1], when.burn_in, when.thin
         gibbs_sweep.run(np.uint64(chain.key), *due_at, work, *prior, labels, kept)
         return
-    bounds = part_bounds(len(labels), len(work.exact))
+    bounds = ranges(len(labels), len(work.exact), BLOCK)
     for sweep in sweeps:
         late = sweep - when.burn_in
         due = late > 0 and late % when.thin == 0
@@ -117,48 +102,3 @@ def advance(
         gibbs_sweep.gather(work)
         if due:
             gibbs_sweep.keep(work, labels, kept, late // when.thin - 1)
-
-
-def part_bounds(rows: int, threads: int) -> list[tuple[int, int]]:
-    """Cut `rows` into `threads` ranges that start at multiples of the kernels' block."""
-    blocks = -(-rows // BLOCK)
-    edges = [min(rows, blocks * t // threads * BLOCK) for t in range(threads)] + [rows]
-    return list(pairwise(edges))
-
-
-def draw_given_parameters(
-    layout: Layout, key: int, given: tuple[Floats, Floats], alpha: float, sweeps: int, threads: int
-) -> tuple[Ints, Ints, Floats, Floats]:
-    """Draw the rows' labels for many chains at once, given each chain's parameters.
-
-    Chains are shared out among the threads; each has its own key, so the draws are the same for
-    any number of them.
-
-    Parameters
-    ----------
-    given : weights, (chain, cluster), and probabilities, (chain, cluster, level).
-    alpha : the weights are drawn again ~ Dirichlet(alpha + members) after each label draw; zero
-        leaves them as they are.
-    sweeps : how many label draws.
-
-    Returns
-    -------
-    counts : (chain, cluster, level); members : (chain, cluster), what the labels add up to.
-    weights : (chain, cluster), drawn given `members`, or those received.
-    log_likelihood : (chain,), at the parameters received.
-    """
-    weights = np.array(given[0], dtype=np.float64)
-    probabilities = np.ascontiguousarray(given[1], dtype=np.float64)
-    chains, clusters = weights.shape
-    counts = np.zeros(probabilities.shape, np.int64)
-    members = np.zeros((chains, clusters), np.int64)
-    log_likelihood = np.zeros(chains)
-
-    def draw(first: int, last: int) -> None:
-        work, labels = make_workspace(layout, clusters), np.zeros(len(layout.codes), np.uint8)
-        task = np.uint64(key), first, last, work, labels, float(alpha), sweeps
-        out = counts, members, log_likelihood
-        gibbs_sweep.draw_given_parameters(*task, weights, probabilities, out)
-
-    split_work(chains, threads, draw)
-    return counts, members, weights, log_likelihood

@@ -32,7 +32,7 @@ import numpy as np
 from silomix.kernels.dirichlet_multinomial import GRID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
     from silomix.model.families.rounded import Rounded, Rules, Said
@@ -54,6 +54,24 @@ def flat(*parts: Array) -> Floats:
     for place, part in enumerate(parts):
         columns[..., place::size] = part
     return columns
+
+
+def split(columns: Array, size: int) -> Floats:
+    """Return columns (..., column) by variable, which has `size` of them: (..., variable, own)."""
+    return columns.astype(np.float64).reshape(*columns.shape[:-1], columns.shape[-1] // size, size)
+
+
+def join(first: Sequence[Floats], others: Floats) -> Floats:
+    """Return columns of numbers, each (..., variable), and of others, (..., variable, own)."""
+    both = np.concatenate([np.stack(first, axis=-1), others], axis=-1)
+    return both.reshape(*both.shape[:-2], both.shape[-2] * both.shape[-1])
+
+
+def draw_places(logs: Floats, rng: Rng) -> Ints:
+    """Draw places on the last axis by log probabilities, (..., place): (...,)."""
+    reached = np.cumsum(np.exp(logs - logs.max(axis=-1, keepdims=True)), axis=-1)
+    thresholds = rng.random(logs.shape[:-1]) * reached[..., -1]
+    return np.asarray((reached <= thresholds[..., None]).sum(axis=-1))
 
 
 @dataclass(frozen=True)
@@ -138,12 +156,12 @@ class Family(ABC):
         """Return η: (..., statistic)."""
 
     def hides(self, cells: Array) -> Bools:
-        """Tell which rows have a density that is no T · η, none: (row,).
+        """Tell which rows have a density that is no T · η, none or all: (row,).
 
         Of such rows `features` is what a chain begins with, or zero, and the next three methods
         are asked instead.
         """
-        return np.zeros(len(cells), dtype=np.bool_)
+        return np.full(len(cells), self.always_hides)
 
     def log_density(self, cells: Array, parameters: Floats) -> Floats:
         """Return log p(x) less log_base, what is hidden summed out: (row, cluster)."""
@@ -182,8 +200,8 @@ class Family(ABC):
         """Return the posterior numbers given rows with these sums, under another prior if given."""
 
     @abstractmethod
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw parameters: (..., parameter)."""
 
     @abstractmethod
     def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
@@ -254,9 +272,13 @@ class Family(ABC):
 
     def overlap(self, one: Array, other: Array) -> Floats:
         """Return how many cells two clusters of rows may have in common: (..., variable)."""
-        found = [self.from_moments(self.means(sums)[0]) for sums in (one, other)]
+        apart = self.log_affinity(self.typical(one), self.typical(other))
         rows = np.minimum(self.known(one), self.known(other))
-        return np.asarray(rows * np.exp(self.log_affinity(*found)))
+        return np.asarray(rows * np.exp(self.together(apart)))
+
+    def typical(self, statistics: Array) -> Floats:
+        """Return the parameters that rows with these sums have by themselves, for comparison."""
+        return self.from_moments(self.means(statistics)[0])
 
     @abstractmethod
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
@@ -337,9 +359,7 @@ class Family(ABC):
         values = self.together(np.array(by_silo).sum(axis=(1, 3)))
         # the last point, ∞, stands apart
         values[:-1] += log_odds[:, None] - np.log(len(values) - 1)
-        masses = np.cumsum(np.exp(values - values.max(axis=0)), axis=0)
-        thresholds = rng.random(values.shape[1:]) * masses[-1]
-        drawn = (masses <= thresholds).sum(axis=0)
+        drawn = draw_places(np.moveaxis(values, 0, -1), rng)
         return np.asarray(drawn[:, self.leads][:, np.cumsum(self.leads) - 1])
 
     @abstractmethod

@@ -33,7 +33,7 @@ from silomix.model.families.rounded import SAME
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from silomix.kernels.arrays import Bools, Floats, Reals, Rng
+    from silomix.kernels.arrays import Floats, Reals, Rng
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
 # of a posterior: sums of squares are differences, and may come out below zero
@@ -65,6 +65,10 @@ class Gaussian(NumberFamily):
         n, total, square = by_variable(statistics, 3)
         return n, n, total, square
 
+    def left_out(self, statistics: Floats) -> Floats | float:
+        """Return what sums of log p(x) have beside those of a normal density: nothing."""
+        return 0.0
+
     def from_sums(self, n: Floats, w: Floats, total: Floats, square: Floats) -> Floats:
         """Return statistics with these sums: (..., statistic)."""
         return flat(n, total, square)
@@ -72,8 +76,7 @@ class Gaussian(NumberFamily):
     def describe(self, parameters: Reals) -> Floats:
         """Return mean and sd in the units of the table, or of its logarithms."""
         m, s = by_variable(parameters, 2)
-        scales = np.array([variable.scale for variable in self.variables])
-        return flat(m * scales + self.locations, s * scales)
+        return flat(m * self.scales + self.locations, s * self.scales)
 
     def whole(self, parameters: Reals, weights: Reals) -> Floats:
         """Return the means over all rows, and the sd within clusters: (draw, parameter)."""
@@ -88,10 +91,10 @@ class Gaussian(NumberFamily):
 
     def log_base(self, cells: Floats) -> Floats:
         """Return what log p(x) has beside T · η: the change of units and of logarithms, (row,)."""
-        scales = np.array([variable.scale for variable in self.variables])
         logs = np.array([variable.transform == "log" for variable in self.variables])
         # p(x) = p(ln x) / x, and ln x is the cell in the table's units
-        jacobian = np.where(logs, cells * scales + self.locations, 0.0) + np.log(scales)
+        jacobian = np.where(logs, cells * self.scales + self.locations, 0.0)
+        jacobian = jacobian + np.log(self.scales)
         return -np.where(np.isnan(cells), 0.0, jacobian).sum(axis=1)
 
     def natural(self, parameters: Reals) -> Floats:
@@ -109,8 +112,9 @@ class Gaussian(NumberFamily):
 
     def from_moments(self, moments: Floats) -> Floats:
         """Return the parameters with these moments: (..., parameter)."""
-        _, mean, square = by_variable(moments, 3)
-        return flat(mean, np.sqrt(np.maximum(square - mean * mean, SMALLEST_B)))
+        n, w, total, square = self.sums(moments)
+        mean = total / w
+        return flat(mean, np.sqrt(np.maximum((square - total * mean) / n, SMALLEST_B)))
 
     def inside(self, parameters: Floats) -> Floats:
         """Return the parameters: an average of positive spreads is positive."""
@@ -129,21 +133,20 @@ class Gaussian(NumberFamily):
         b = b0 + 0.5 * (square + l0 * m0 * m0 - size * mean * mean)
         return flat(mean, size, a0 + 0.5 * n, np.maximum(b, SMALLEST_B))
 
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw parameters: (..., parameter)."""
         m, size, a, b = by_variable(posterior, 4)
-        shape = m.shape if draws is None else (draws, *m.shape)
-        gammas = np.maximum(rng.standard_gamma(a, shape), SMALLEST_GAMMA)
-        s = np.sqrt(b / gammas)
-        return flat(m + s / np.sqrt(size) * rng.standard_normal(shape), s)
+        s = np.sqrt(b / np.maximum(rng.standard_gamma(a), SMALLEST_GAMMA))
+        return flat(m + s / np.sqrt(size) * rng.standard_normal(m.shape), s)
 
     def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
-        """Return log p(cells), parameters integrated out: (..., variable)."""
+        """Return log p(cells), or a bound of it, parameters integrated out: (..., variable)."""
         n, _, _, _ = self.sums(statistics)
         _, l0, a0, b0 = by_variable(self.prior() if prior is None else prior, 4)
         _, size, a, b = by_variable(self.posterior(statistics, prior), 4)
         spread = gammaln(a) - gammaln(a0) + a0 * np.log(b0) - a * np.log(b)
-        return np.asarray(0.5 * np.log(l0 / size) + spread - 0.5 * n * LOG_2PI)
+        normal = 0.5 * np.log(l0 / size) + spread - 0.5 * n * LOG_2PI
+        return np.asarray(normal + self.left_out(statistics))
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior: (..., statistic)."""
@@ -222,25 +225,15 @@ class Gaussian(NumberFamily):
         _, s = by_variable(parameters, 2)
         return "" if (s > 0).all() else "has standard deviations that are not positive"
 
-    def mean_problems(self, mean: Floats) -> str:
-        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        one, x, square = by_variable(mean, 3)
-        fits = (one == 1).all() and (square >= x * x * (1 - 1e-9)).all()
-        return "" if fits else "has means and mean squares that no numbers have"
-
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
         (m, s), (k, t) = by_variable(one, 2), by_variable(other, 2)
         both = s * s + t * t
         return np.asarray(0.5 * np.log(2.0 * s * t / both) - 0.25 * (m - k) ** 2 / both)
 
-    def overlap(self, one: Floats, other: Floats) -> Floats:
-        """Return how many rows of two sums could be one: (..., variable), by Bhattacharyya."""
-        means = [self.from_moments(self.means(sums)[0]) for sums in (one, other)]
-        # a few rows have hardly any spread of their own
-        wide = [np.maximum(part, np.tile([-np.inf, 0.1], len(self.variables))) for part in means]
-        rows = np.minimum(self.known(one), self.known(other))
-        return np.asarray(rows * np.exp(self.log_affinity(*wide)))
+    def typical(self, statistics: Floats) -> Floats:
+        """Return mean and spread of rows: a few have hardly any spread of their own."""
+        return np.maximum(super().typical(statistics), np.tile([-np.inf, 0.1], len(self.variables)))
 
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
@@ -250,7 +243,7 @@ class Gaussian(NumberFamily):
         shrunk = self.worth(w, kappa)
         squares = np.maximum(square - total * mean, 0.0) + w * shrunk * (mean - m) ** 2
         fixed = -n * (0.5 * LOG_2PI + np.log(s)) + 0.5 * np.log(shrunk)
-        return np.asarray(fixed - 0.5 * squares / (s * s))
+        return np.asarray(fixed - 0.5 * squares / (s * s) + self.left_out(statistics))
 
     def shared_posterior(
         self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
@@ -284,7 +277,9 @@ class Gaussian(NumberFamily):
 
     def nothing(self) -> Floats:
         """Return the mean statistics that the prior has: (statistic,)."""
-        return np.tile([1.0, 0.0, PRIOR[3] / PRIOR[2]], len(self.variables))
+        ones = [1.0] * (len(self.statistic_words) - 2)
+        square = self.spread_worth * PRIOR[3] / PRIOR[2]
+        return np.tile([*ones, 0.0, square], len(self.variables))
 
     def spread(self, parameters: Floats) -> Floats:
         """Return the standard deviations: (..., variable)."""
@@ -307,20 +302,11 @@ class Gaussian(NumberFamily):
         """Return `BOUND` on both sides of the location: each (variable,)."""
         return np.full(len(self.variables), -BOUND), np.full(len(self.variables), BOUND)
 
-    def reach(self) -> Floats:
-        """Return how far one row can move Σx and Σx² of winsorised cells: (variable, sum)."""
-        return np.tile([2.0 * BOUND, BOUND * BOUND], (len(self.variables), 1))
-
     def least_units(self, units: Floats, per_step: Floats) -> Floats:
         """Return Σx and Σx² in steps, (..., variable, sum), Σx² raised to the smallest spread."""
         x = units[..., 0] / per_step[..., 0]
         least = np.ceil((x * x + SMALLEST_SPREAD**2) * per_step[..., 1] - SAME)
         return np.stack([units[..., 0], np.maximum(units[..., 1], least)], axis=-1)
-
-    def in_reach(self, units: Floats, per_step: Floats) -> Bools:
-        """Tell which sums in steps winsorised cells can have: (..., variable, sum)."""
-        most = np.rint(np.array([BOUND, BOUND * BOUND]) * per_step)
-        return np.abs(units) <= self.least_units(most, per_step)
 
     def log_sums(self, means: Floats, rows: Floats) -> Floats:
         """Return the log density of rows with these means of x and x², but for T · η."""

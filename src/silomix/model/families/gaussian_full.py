@@ -55,13 +55,8 @@ MOST_CORRELATED = 0.9999
 RIDGE = 0.01
 
 
-class FullGaussian(ExactFamily):
+class FullGaussian(ExactFamily, Gaussian):
     """A block of jointly normal variables: see `silomix.model.families.family.Family`."""
-
-    units = "scaled"
-    support = "all"
-    parameter_words = ("mean", "sd")
-    log_base = Gaussian.log_base
 
     @property
     def size(self) -> int:
@@ -69,19 +64,9 @@ class FullGaussian(ExactFamily):
         return len(self.variables)
 
     @property
-    def parameters(self) -> Ints:
-        """How many parameters each variable has."""
-        return 2 + np.arange(self.size)
-
-    @property
-    def statistics(self) -> Ints:
-        """How many statistics each variable has."""
-        return 3 + np.arange(self.size)
-
-    @property
-    def posterior_numbers(self) -> Ints:
-        """How many posterior numbers each variable has."""
-        return 4 + np.arange(self.size)
+    def pairs(self) -> Ints:
+        """With how many variables each makes a pair: those before it."""
+        return np.arange(self.size)
 
     @property
     def leads(self) -> Bools:
@@ -124,8 +109,8 @@ class FullGaussian(ExactFamily):
     def describe(self, parameters: Reals) -> Floats:
         """Return means and sds in the units of the table; correlations have none."""
         m, s, correlations, _ = self._matrices(parameters)
-        scales = np.array([variable.scale for variable in self.variables])
-        return pack(m * scales + self.locations, with_diagonal(correlations, s * scales))
+        means = m * self.scales + self.locations
+        return pack(means, with_diagonal(correlations, s * self.scales))
 
     def whole(self, parameters: Reals, weights: Reals) -> Floats:
         """Return the means over all rows, and sds and correlations within clusters."""
@@ -209,10 +194,6 @@ class FullGaussian(ExactFamily):
         _, mean, squares = self._sums(moments)
         return self._parameters(mean, positive(squares - outer(mean)))
 
-    def inside(self, parameters: Floats) -> Floats:
-        """Return the parameters: averages of sds and of correlation matrices are such again."""
-        return parameters
-
     def prior(self) -> Floats:
         """Return the numbers of the prior: (posterior number,)."""
         m0, l0, a0, b0 = (np.full(self.size, number) for number in PRIOR)
@@ -233,17 +214,16 @@ class FullGaussian(ExactFamily):
         m, size, v, scale = unpack(posterior, 3, self.size)
         return m, size[..., 0], v[..., 0], scale
 
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw parameters: (..., parameter)."""
         m, size, v, scale = self._numbers(posterior)
-        shape = m.shape if draws is None else (draws, *m.shape)
         # Bartlett: Σ⁻¹ = C⁻ᵀ A Aᵀ C⁻¹ with C Cᵀ = Ψ, so Σ = B Bᵀ with B = C A⁻ᵀ
-        below = np.tril(rng.standard_normal((*shape, self.size)), -1)
-        gammas = rng.standard_gamma(0.5 * (v[..., None] - np.arange(self.size)), shape)
+        below = np.tril(rng.standard_normal(scale.shape), -1)
+        gammas = rng.standard_gamma(0.5 * (v[..., None] - np.arange(self.size)))
         diagonal = np.sqrt(2.0 * np.maximum(gammas, SMALLEST_GAMMA))
         bartlett = below + diagonal[..., None] * np.eye(self.size)
         root = np.linalg.cholesky(scale) @ np.swapaxes(inverse(bartlett), -1, -2)
-        steps = np.einsum("...ij,...j->...i", root, rng.standard_normal(shape))
+        steps = np.einsum("...ij,...j->...i", root, rng.standard_normal(m.shape))
         covariances = root @ np.swapaxes(root, -1, -2)
         return self._parameters(m + steps / np.sqrt(size)[..., None], covariances)
 
@@ -276,10 +256,6 @@ class FullGaussian(ExactFamily):
         linear = np.einsum("...ij,...j->...i", precision, m)
         return pack(self._in_column(-0.5 * square), linear, -precision * halves(self.size))
 
-    def known(self, statistics: Array) -> Floats:
-        """Return how many rows have a cell: (..., variable), those with all cells or drawn ones."""
-        return np.repeat(statistics[..., :1], self.size, axis=-1)
-
     def valid(self, statistics: Floats) -> Floats:
         """Return sums that rows can have: differences of such sums need not be."""
         n, total, squares = self._sums(statistics)
@@ -305,12 +281,6 @@ class FullGaussian(ExactFamily):
         x = mean * (l0 + n) / n
         scatter = scale - scale0 + (l0 + n)[..., None] * outer(mean) - n[..., None] * outer(x)
         return pack(n + 0.0 * x, n * x, positive(scatter) + n[..., None] * outer(x))
-
-    def means(self, statistics: Floats) -> tuple[Floats, Floats]:
-        """Return the mean statistics of a row, those of the prior for none, and of how many."""
-        n = self._sums(statistics)[0][..., None]
-        rows = np.where(n > 0, n, 1.0)
-        return np.where(n > 0, statistics / rows, self.nothing()), n + np.zeros(self.size)
 
     def nothing(self) -> Floats:
         """Return the mean statistics that the prior has: (statistic,)."""
@@ -392,14 +362,6 @@ class FullGaussian(ExactFamily):
         fits = not together or (np.linalg.eigvalsh(correlations) > 0).all()
         return "" if fits else "has correlations that no numbers have"
 
-    def mean_problems(self, mean: Floats) -> str:
-        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        ones, x, squares = unpack(mean, 2, self.size)
-        largest = np.maximum(np.abs(squares).max(axis=(-1, -2)), 1.0)
-        least = np.linalg.eigvalsh(squares - outer(x))[..., 0]
-        fits = (ones == 1).all() and (least >= -1e-6 * largest).all()
-        return "" if fits else "has means and mean squares that no numbers have"
-
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
         (m, _, _, first), (k, _, _, second) = self._matrices(one), self._matrices(other)
@@ -409,15 +371,10 @@ class FullGaussian(ExactFamily):
         logs = log_det(both) - 0.5 * (log_det(first) + log_det(second))
         return self._in_column(-distance - 0.5 * logs)
 
-    def overlap(self, one: Array, other: Array) -> Floats:
-        """Return how many cells two clusters of rows may have in common: (..., variable)."""
-        found = []
-        for sums in (one, other):
-            _, mean, squares = self._sums(self.means(sums)[0])
-            wide = positive(squares - outer(mean)) + RIDGE * np.eye(self.size)
-            found.append(self._parameters(mean, wide))
-        rows = np.minimum(self.known(one), self.known(other))
-        return np.asarray(rows * np.exp(self.together(self.log_affinity(*found))))
+    def typical(self, statistics: Array) -> Floats:
+        """Return means and covariances of rows: a few have hardly any spread of their own."""
+        _, mean, squares = self._sums(self.means(statistics)[0])
+        return self._parameters(mean, positive(squares - outer(mean)) + RIDGE * np.eye(self.size))
 
     def worth(self, rows: Floats, kappa: Floats) -> Floats:
         """Return what part of a row each of a silo's n is worth, the same for all variables."""

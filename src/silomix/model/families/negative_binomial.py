@@ -23,16 +23,15 @@ at any α, as under drift, and the log probability of each α.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betaincinv, digamma, gammaincinv, logsumexp, softmax
+from scipy.special import betaincinv, betaln, digamma, gammaincinv, gammaln, logsumexp, softmax
 
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
-from silomix.model.families import dispersion
-from silomix.model.families.dispersion import DISPERSIONS, POINTS, join, log1p_over, log_normaliser
-from silomix.model.families.family import SMALLEST, by_variable, flat
+from silomix.model.families.family import SMALLEST, by_variable, draw_places, flat, join, split
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
 from silomix.model.families.poisson import SHAPE, SIZES, SMALLEST_MEAN, Poisson
 
@@ -41,6 +40,9 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Array, Floats, Reals, Rng
 
+# Steps this small lose little at any α between: a cluster is not cut in two to make up for it.
+DISPERSIONS = np.append(0.0, 2.0 ** np.linspace(-6.0, 4.0, 17))
+POINTS = len(DISPERSIONS)
 # of the dispersion's coordinate: one row tells as much of it as of the root of a mean
 ROOT_8 = np.sqrt(8.0)
 
@@ -57,12 +59,12 @@ class NegativeBinomial(ExactFamily):
 
     def _sums(self, statistics: Array) -> tuple[Floats, Floats, Floats]:
         """Return n, Σx, (..., variable), and ΣL: (..., variable, point), 0 at α = 0."""
-        sums = dispersion.split(statistics, POINTS + 1)
+        sums = split(statistics, POINTS + 1)
         return sums[..., 0], sums[..., 1], sums[..., 1:] * (DISPERSIONS > 0)
 
     def _numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
         """Return shape, rate, whether gamma, and log probabilities: (..., variable, point)."""
-        numbers = dispersion.split(posterior, POINTS + 3)
+        numbers = split(posterior, POINTS + 3)
         return numbers[..., 0], numbers[..., 1], numbers[..., 2], numbers[..., 3:]
 
     def _parameters(self, parameters: Reals) -> tuple[Floats, Floats]:
@@ -81,7 +83,7 @@ class NegativeBinomial(ExactFamily):
     def features(self, cells: Floats) -> Floats:
         """Return T(x), (row, statistic), of cells (row, variable), nan if missing."""
         x = np.nan_to_num(cells)
-        return join([~np.isnan(cells), x], dispersion.log_rising(x))
+        return join([~np.isnan(cells), x], log_rising(x))
 
     def natural(self, parameters: Reals) -> Floats:
         """Return η: (..., statistic) from (..., parameter)."""
@@ -93,17 +95,14 @@ class NegativeBinomial(ExactFamily):
 
     def _log_masses(self, parameters: Reals) -> Floats:
         """Return log probabilities of what `some_counts` stand for: (..., variable, place)."""
-        worth, features = dispersion.some_counts()
-        return dispersion.split(self.natural(parameters), POINTS + 1) @ features.T + worth
+        worth, features = some_counts()
+        return split(self.natural(parameters), POINTS + 1) @ features.T + worth
 
     def moments(self, parameters: Reals) -> Floats:
         """Return E T(x), that of L by a sum over some counts: (..., statistic)."""
         if parameters.ndim > 2:  # draw by draw: places of all of them would fill the memory
             return np.array([self.moments(own) for own in parameters])
-        masses, features = (
-            softmax(self._log_masses(parameters), axis=-1),
-            dispersion.some_counts()[1],
-        )
+        masses, (_, features) = softmax(self._log_masses(parameters), axis=-1), some_counts()
         m, _ = self._parameters(parameters)
         # the mean is known, and L rises by about ln(1 + αm) with x
         missed = m[..., None] - masses @ features[:, 1:2]
@@ -151,13 +150,11 @@ class NegativeBinomial(ExactFamily):
         """Return log p(cells) without the factorials, parameters integrated out."""
         return self._update(statistics, prior)[3]
 
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw parameters: (..., parameter)."""
         shape, rate, gamma, logs = self._numbers(posterior)
-        size = shape.shape if draws is None else (draws, *shape.shape)
-        alpha = dispersion.draw_dispersions(logs, rng, size)
-        shape, rate = (np.broadcast_to(part, size) for part in (shape, rate))
-        return flat(dispersion.draw_means(shape, rate, np.where(gamma > 0, 0.0, alpha), rng), alpha)
+        alpha = DISPERSIONS[draw_places(logs, rng)]
+        return flat(draw_means(shape, rate, np.where(gamma > 0, 0.0, alpha), rng), alpha)
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior: (..., statistic)."""
@@ -172,7 +169,7 @@ class NegativeBinomial(ExactFamily):
     def valid(self, statistics: Floats) -> Floats:
         """Return sums that rows can have: those of L are least where all counts are equal."""
         n, total, rising = self._sums(np.maximum(statistics, 0.0))
-        least = n[..., None] * dispersion.log_rising(total / np.where(n > 0, n, 1.0))
+        least = n[..., None] * log_rising(total / np.where(n > 0, n, 1.0))
         return join([n, total], np.maximum(rising[..., 1:], least))
 
     def fit(self, draws: Reals) -> Floats:
@@ -245,13 +242,6 @@ class NegativeBinomial(ExactFamily):
         alpha = np.expm1(ROOT_8 * log) / (1.0 + self.locations)
         return flat(np.maximum(root, 0.0) ** 2, np.clip(alpha, 0.0, DISPERSIONS[-1]))
 
-    def mean_problems(self, mean: Floats) -> str:
-        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        near = np.allclose(self.valid(mean), mean, rtol=1e-6, atol=1e-9)
-        return (
-            "" if near and (self.known(mean) == 1).all() else f"has means that no {self.word} have"
-        )
-
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
         logs = 0.5 * (self._log_masses(one) + self._log_masses(other))
@@ -284,7 +274,7 @@ class NegativeBinomial(ExactFamily):
         for place, point in enumerate(DISPERSIONS):
             after = log_normaliser(k * m + total, k + n, point)
             logs[..., place] += (after - log_normaliser(k * m, k, point)).sum(axis=0)
-        alpha = dispersion.draw_dispersions(logs, rng, m.shape)
+        alpha = DISPERSIONS[draw_places(logs, rng)]
         some, curved = np.where(alpha > 0, alpha, 1.0), alpha > 0
         shapes = np.broadcast_to(k * m, total.shape)
         tables = draw_all_tables(np.ascontiguousarray(shapes), total.astype(np.int64), rng)
@@ -303,12 +293,8 @@ class NegativeBinomial(ExactFamily):
         n, total, _ = self._sums(statistics)
         m, alpha = (np.broadcast_to(part, n.shape) for part in self._parameters(parameters))
         drifts, k = drifting(kappa[:, None, :])
-        own = dispersion.draw_means(k * m + total, k + n, alpha, rng)
+        own = draw_means(k * m + total, k + n, alpha, rng)
         return flat(np.where(drifts, own, m), alpha)
-
-    def near(self, statistics: Floats) -> Floats:
-        """Return the medians given the prior: (..., parameter)."""
-        return self.medians(self.posterior(statistics))
 
     def spread(self, parameters: Floats) -> Floats:
         """Return the standard deviation of the counts: (..., variable)."""
@@ -328,3 +314,45 @@ class NegativeBinomial(ExactFamily):
             against = 0.5 * ((np.log(size) - np.log(usual)) / SIZE_SD) ** 2
             shapes, rates = np.broadcast_arrays(size * mean, size)
             yield join([shapes, rates, no], known), against
+
+
+def log_rising(x: Floats) -> Floats:
+    """Return L_α(x) at every α but 0: (..., point)."""
+    r = 1.0 / DISPERSIONS[1:]
+    return gammaln(x[..., None] + r) - gammaln(r) - x[..., None] * np.log(r)
+
+
+def log1p_over(m: Floats, alpha: Floats = DISPERSIONS) -> Floats:
+    """Return ln(1 + αm)/α, m at α = 0."""
+    some = np.where(alpha > 0, alpha, 1.0)
+    return np.where(alpha > 0, np.log1p(some * m) / some, m)
+
+
+def log_normaliser(shape: Floats, rate: Floats, alpha: Floats = DISPERSIONS) -> Floats:
+    """Return ln ∫ m^(shape − 1) (1 + αm)^(−shape − 1 − rate/α) dm, a gamma's at α = 0."""
+    r = 1.0 / np.where(alpha > 0, alpha, 1.0)
+    curved = shape * np.log(r) + betaln(shape, r * rate + 1.0)
+    return np.where(alpha > 0, curved, gammaln(shape) - shape * np.log(rate))
+
+
+def draw_means(shape: Floats, rate: Floats, alpha: Floats, rng: Rng) -> Floats:
+    """Draw m from the law that `log_normaliser` is of: r times a ratio of gammas."""
+    some = np.where(alpha > 0, alpha, 1.0)
+    below = np.where(alpha > 0, some * rng.standard_gamma(rate / some + 1.0), rate)
+    return np.asarray(np.maximum(rng.standard_gamma(shape) / below, SMALLEST))
+
+
+@cache
+def some_counts() -> tuple[Floats, Floats]:
+    """Return counts that stand for all, few of the large ones.
+
+    Returns
+    -------
+    worth : (place,), log of how many counts each is over x!; features : (place, statistic), T(x).
+    """
+    # each of the first; then steps that grow as a Poisson variable widens, and then with x
+    t = np.arange(241.0)
+    edges = 31.5 + t + t * t / 8.0 + 1e-3 * np.expm1(t / 10.0)
+    x = np.concatenate([np.arange(32.0), 0.5 * (edges[1:] + edges[:-1])])
+    worth = np.log(np.concatenate([np.ones(32), np.diff(edges)])) - gammaln(x + 1.0)
+    return worth, np.column_stack([np.ones(len(x)), x, log_rising(x)])

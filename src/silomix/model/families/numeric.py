@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from silomix.model.families import sum_rules
-from silomix.model.families.family import SMALLEST, Family, by_variable, flat
+from silomix.model.families.family import SMALLEST, Family, by_variable, flat, split
+from silomix.model.families.rounded import CLUSTER, SILO, UNIFORM
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals
@@ -49,24 +50,34 @@ class NumberFamily(Family):
     posterior_words: ClassVar[tuple[str, ...]] = ("shape", "rate")
 
     @property
+    def pairs(self) -> Ints:
+        """How many numbers each variable has beside, for pairs that it makes with others: none."""
+        return np.zeros(len(self.variables), dtype=np.int64)
+
+    @property
     def parameters(self) -> Ints:
         """How many parameters each variable has."""
-        return np.full(len(self.variables), len(self.parameter_words))
+        return len(self.parameter_words) + self.pairs
 
     @property
     def statistics(self) -> Ints:
         """How many statistics each variable has."""
-        return np.full(len(self.variables), len(self.statistic_words))
+        return len(self.statistic_words) + self.pairs
 
     @property
     def posterior_numbers(self) -> Ints:
         """How many posterior numbers each variable has."""
-        return np.full(len(self.variables), len(self.posterior_words))
+        return len(self.posterior_words) + self.pairs
 
     @property
     def locations(self) -> Floats:
         """What the study has as location: (variable,)."""
         return np.array([variable.location for variable in self.variables])
+
+    @property
+    def scales(self) -> Floats:
+        """What the study has as scale: (variable,)."""
+        return np.array([variable.scale for variable in self.variables])
 
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and what it is called of each parameter."""
@@ -95,7 +106,11 @@ class NumberFamily(Family):
 
     def known(self, statistics: Array) -> Floats:
         """Return how many rows have a cell: (..., variable)."""
-        return by_variable(statistics, len(self.statistic_words))[0]
+        return statistics[..., np.cumsum(self.statistics) - self.statistics]
+
+    def near(self, statistics: Floats) -> Floats:
+        """Return parameters of rows with these sums, sensible ones for few rows or none."""
+        return self.medians(self.posterior(statistics))
 
     def nothing(self) -> Floats:
         """Return the mean statistics that the prior has: (statistic,)."""
@@ -103,13 +118,9 @@ class NumberFamily(Family):
 
     def means(self, statistics: Floats) -> tuple[Floats, Floats]:
         """Return the mean statistics of a row, those of the prior for none, and of how many."""
-        size = len(self.statistic_words)
-        n, *sums = by_variable(statistics, size)
-        nothing = by_variable(self.nothing(), size)[1:]
-        rows = np.where(n > 0, n, 1.0)
-        pairs = zip(sums, nothing, strict=True)
-        found = [np.where(n > 0, part / rows, none) for part, none in pairs]
-        return flat(np.ones(n.shape), *found), np.asarray(n, dtype=np.float64)
+        known = np.asarray(self.known(statistics), dtype=np.float64)
+        n = np.repeat(known, self.statistics, axis=-1)
+        return np.where(n > 0, statistics / np.where(n > 0, n, 1.0), self.nothing()), known
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
@@ -123,8 +134,14 @@ class NumberFamily(Family):
 
     def mean_problems(self, mean: Floats) -> str:
         """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        one, x = by_variable(mean, 2)
-        return "" if (one == 1).all() and (x >= 0).all() else f"has means that no {self.word} have"
+        largest = np.abs(mean).max(axis=-1, keepdims=True, initial=1.0)
+        near = (np.abs(self.valid(mean) - mean) <= 1e-6 * largest).all()
+        signs = self.support == "all" or (mean >= 0).all()
+        return (
+            ""
+            if near and signs and (self.known(mean) == 1).all()
+            else f"has means that no {self.word} have"
+        )
 
     def worth(self, rows: Floats, kappa: Floats) -> Floats:
         """Return what part of a row each of a silo's n is worth, (κ + 1)/(n + κ + 1): as `rows`."""
@@ -143,30 +160,24 @@ class NumberFamily(Family):
         apart = by_variable(kept, len(self.statistic_words))
         return np.asarray(self.log_marginal(statistics, at, kappa) - sum(apart))
 
-    def reach(self) -> Floats:
-        """Return how far one row can move each sum of winsorised cells: (variable, sum)."""
+    def sum_bounds(self) -> tuple[Floats, Floats]:
+        """Return the least and the most of a winsorised cell in each sum: (variable, sum)."""
         low, high = self.bounds()
-        return (high - low)[:, None]
+        ends = self.features(np.array([low, high, np.clip(0.0, low, high)]))
+        each = split(ends, len(self.statistic_words))[..., 1:]
+        return each.min(axis=0), each.max(axis=0)
 
     def least_units(self, units: Floats, per_step: Floats) -> Floats:
         """Return sums in steps, (..., variable, sum), as they are: no spread of their own."""
         return units
 
-    def in_reach(self, units: Floats, per_step: Floats) -> Bools:
-        """Tell which sums in steps winsorised cells can have: (..., variable, sum)."""
-        low, high = (np.rint(bound[:, None] * per_step) for bound in self.bounds())
-        return np.asarray((units >= low) & (units <= high))
-
     def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
         """Say what each released mean is of: (cluster, variable)."""
-        return sum_rules.basis_of(concentration, rules)
+        own = (concentration > 0) | (not rules.has_rules)
+        return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
     disclose, breach = sum_rules.disclose, sum_rules.breach
     draw_behind = sum_rules.draw_behind
-
-    @abstractmethod
-    def near(self, statistics: Floats) -> Floats:
-        """Return parameters of rows with these sums, sensible ones for few rows or none."""
 
     @abstractmethod
     def spread(self, parameters: Floats) -> Floats:

@@ -51,11 +51,6 @@ class Parameter(ExactFamily):
     parameter_words = ("value",)
     posterior_words = ("mean", "precision")
 
-    @property
-    def scales(self) -> Floats:
-        """What the study has as scale: (variable,)."""
-        return np.array([variable.scale for variable in self.variables])
-
     def describe(self, parameters: Reals) -> Floats:
         """Return the values, as the silos know them: a scale by itself, not its logarithm."""
         free = parameters * self.scales + self.locations
@@ -87,11 +82,10 @@ class Parameter(ExactFamily):
         mean, precision = by_variable(self.prior() if prior is None else prior, 2)
         return flat((precision * mean + total) / (precision + n), precision + n)
 
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw parameters: (..., parameter)."""
         mean, precision = by_variable(posterior, 2)
-        shape = mean.shape if draws is None else (draws, *mean.shape)
-        return np.asarray(mean + rng.standard_normal(shape) / np.sqrt(precision))
+        return np.asarray(mean + rng.standard_normal(mean.shape) / np.sqrt(precision))
 
     def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
         """Return ln ∫ exp(−n θ²/2 + θ S) p(θ) dθ: (..., variable)."""
@@ -150,11 +144,6 @@ class Parameter(ExactFamily):
         """Return nothing: a parameter can be any number."""
         return ""
 
-    def mean_problems(self, mean: Floats) -> str:
-        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        one, _ = by_variable(mean, 2)
-        return "" if (one == 1).all() else "has means of parts of rows"
-
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return about the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
         return np.asarray(-((one - other) ** 2) / 8.0)
@@ -180,10 +169,6 @@ class Parameter(ExactFamily):
         drifts, k = drifting(kappa[:, None, :])
         own = (k * parameters + total) / (k + n) + rng.standard_normal(n.shape) / np.sqrt(k + n)
         return np.where(drifts, own, parameters)
-
-    def near(self, statistics: Floats) -> Floats:
-        """Return the means given the prior: (..., parameter)."""
-        return self.medians(self.posterior(statistics))
 
     def spread(self, parameters: Floats) -> Floats:
         """Return what one row tells, the unit of the study: (..., variable)."""

@@ -66,11 +66,10 @@ class Poisson(NumberFamily):
         shape, rate = by_variable(self.prior() if prior is None else prior, 2)
         return flat(shape + total, rate + n)
 
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw rates: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw rates: (..., parameter)."""
         shape, rate = by_variable(posterior, 2)
-        size = None if draws is None else (draws, *shape.shape)
-        return np.asarray(np.maximum(rng.standard_gamma(shape, size) / rate, SMALLEST))
+        return np.asarray(np.maximum(rng.standard_gamma(shape) / rate, SMALLEST))
 
     def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
         """Return log p(cells) without the factorials, rates integrated out: (..., variable)."""

@@ -20,12 +20,12 @@ from silomix.model.families.rounded import Rounded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Rules, Said
+    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
+    from silomix.model.families.rounded import Said
     from silomix.model.schema import Shard, Variable
 
-# what the last axis of an argument is; and one that every block gets as it is
-VARIABLE, PARAMETER, STATISTIC, NUMBER, AS_IT_IS = range(5)
+# what the last axis of an argument is; one that every block gets as it is; and a shard
+VARIABLE, PARAMETER, STATISTIC, NUMBER, AS_IT_IS, CELLS = range(6)
 
 # steps of EM that sums of hidden rows take; each leaves about 0.4 of the way to go
 SETTLING = 8
@@ -49,6 +49,23 @@ def first_problem(parts: Sequence[str]) -> Any:
     return next(filter(None, parts), "")
 
 
+def one_list(parts: Sequence[Any]) -> Any:
+    """Return the blocks' lists one after the other."""
+    return list(chain(*parts))
+
+
+def one_prior(parts: Sequence[tuple[float, float, Any]]) -> Any:
+    """Return the sums of the blocks' log densities, and their gradients side by side."""
+    constant, value, slopes = zip(*parts, strict=True)
+    return sum(constant), sum(value), side_by_side(slopes)
+
+
+def one_release(parts: Sequence[Rounded]) -> Any:
+    """Return what may leave of all blocks, and what the rules did to them in turn."""
+    mean, worth, deeds = zip(*parts, strict=True)
+    return Rounded(side_by_side(mean), side_by_side(worth), tuple(chain(*deeds)))
+
+
 def of_blocks(
     method: Callable[Concatenate[Any, P], R],
     *axes: int,
@@ -68,6 +85,18 @@ def of_blocks(
     return call
 
 
+def of_rows(
+    method: Callable[..., R], *axes: int, join: Callable[[Any], Any] = side_by_side
+) -> Callable[..., R]:
+    """Return such a method that takes a shard, where a block's takes its cells."""
+    return of_blocks(method, CELLS, *axes, join=join)
+
+
+def of_variables(name: str) -> cached_property[Array]:
+    """Return a property that has what a family has by variable, block after block: (variable,)."""
+    return cached_property(lambda family: np.concatenate([getattr(b, name) for b in family.blocks]))
+
+
 @dataclass(frozen=True)
 class Product:
     """A family made of blocks."""
@@ -79,25 +108,10 @@ class Product:
         """All variables, block after block."""
         return tuple(variable for block in self.blocks for variable in block.variables)
 
-    @cached_property
-    def parameters(self) -> Ints:
-        """How many parameters each variable has: (variable,)."""
-        return np.concatenate([block.parameters for block in self.blocks])
-
-    @cached_property
-    def statistics(self) -> Ints:
-        """How many statistics each variable has: (variable,)."""
-        return np.concatenate([block.statistics for block in self.blocks])
-
-    @cached_property
-    def posterior_numbers(self) -> Ints:
-        """How many posterior numbers each variable has: (variable,)."""
-        return np.concatenate([block.posterior_numbers for block in self.blocks])
-
-    @cached_property
-    def leads(self) -> Bools:
-        """Which variables have a κ of their own: (variable,)."""
-        return np.concatenate([block.leads for block in self.blocks])
+    parameters = of_variables("parameters")
+    statistics = of_variables("statistics")
+    posterior_numbers = of_variables("posterior_numbers")
+    leads = of_variables("leads")
 
     @property
     def is_categorical(self) -> bool:
@@ -138,16 +152,15 @@ class Product:
     def ask_blocks(self, method: str, axes: Sequence[int], *given: Any, **named: Any) -> list[Any]:
         """Call a method of every block with its columns of each array: see `of_blocks`."""
         found = []
-        for block, spans in zip(self.blocks, self._spans, strict=True):
+        for number, (block, spans) in enumerate(zip(self.blocks, self._spans, strict=True)):
             own = list(given)
             for place, (axis, array) in enumerate(zip(axes, given, strict=False)):
-                own[place] = None if array is None else array[..., spans[axis]]
+                if axis == CELLS:
+                    own[place] = array.cells[number]
+                elif array is not None:
+                    own[place] = array[..., spans[axis]]
             found.append(getattr(block, method)(*own, **named))
         return found
-
-    def names(self) -> list[tuple[str, str]]:
-        """Return the variable and what it is called of each parameter."""
-        return [name for block in self.blocks for name in block.names()]
 
     def share(self, silos: int) -> Product:
         """Return the family with the share of the prior that one of several silos takes."""
@@ -163,39 +176,11 @@ class Product:
         natural = self.natural(parameters.astype(np.float64))
         return np.ascontiguousarray(np.swapaxes(natural, 1, 2))
 
-    def features(self, shard: Shard) -> Floats:
-        """Return T(x): (row, statistic)."""
-        cells = zip(self.blocks, shard.cells, strict=True)
-        return side_by_side([block.features(part) for block, part in cells])
-
-    def log_base(self, shard: Shard) -> Floats:
-        """Return what log p(x) has beside T · η: (row,)."""
-        cells = zip(self.blocks, shard.cells, strict=True)
-        return np.asarray(sum(block.log_base(part) for block, part in cells))
-
-    def hides(self, shard: Shard) -> Bools:
-        """Tell which rows have a density that is no T · η: (row,)."""
-        cells = zip(self.blocks, shard.cells, strict=True)
-        return np.any([block.hides(part) for block, part in cells], axis=0)
-
-    def _of_rows(self, method: str, shard: Shard, parameters: Floats, *given: Any) -> list[Any]:
-        """Call a method of every block with its cells and parameters."""
-        found = []
-        for block, cells, spans in zip(self.blocks, shard.cells, self._spans, strict=True):
-            found.append(getattr(block, method)(cells, parameters[:, spans[PARAMETER]], *given))
-        return found
-
-    def log_density(self, shard: Shard, parameters: Floats) -> Floats:
-        """Return log p(x) less log_base, what is hidden summed out: (row, cluster)."""
-        return np.asarray(sum(self._of_rows("log_density", shard, parameters)))
-
-    def complete(self, shard: Shard, parameters: Floats, labels: Ints, rng: Rng) -> Floats:
-        """Draw T(x) given what is seen of the rows, and their labels: (row, statistic)."""
-        return np.asarray(side_by_side(self._of_rows("complete", shard, parameters, labels, rng)))
-
-    def expected_features(self, shard: Shard, parameters: Floats) -> Floats:
-        """Return E T(x) given what is seen of the rows, by cluster: (row, cluster, statistic)."""
-        return np.asarray(side_by_side(self._of_rows("expected_features", shard, parameters)))
+    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
+        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+        shape = posterior.shape if draws is None else (draws, *posterior.shape)
+        numbers = np.broadcast_to(posterior, shape)
+        return np.asarray(side_by_side(self.ask_blocks("draw", [NUMBER], numbers, rng)))
 
     def settle(self, shard: Shard, features: Floats, shares: Floats) -> Floats:
         """Return what rows with these shares, (row, cluster), add up to: (cluster, statistic).
@@ -211,6 +196,14 @@ class Product:
                 sums[cluster] = own[some] @ features
         return np.asarray(sums)
 
+    features = of_rows(Family.features)
+    log_base = of_rows(Family.log_base, join=sum)
+    hides = of_rows(Family.hides, join=np.logical_or.reduce)
+    log_density = of_rows(Family.log_density, PARAMETER, join=sum)
+    complete = of_rows(Family.complete, PARAMETER)
+    expected_features = of_rows(Family.expected_features, PARAMETER)
+    disclose = of_rows(Family.disclose, AS_IT_IS, VARIABLE, join=one_release)
+    names = of_blocks(Family.names, join=one_list)
     tells = of_blocks(Family.tells)
     shares = of_blocks(Family.shares)
     describe = of_blocks(Family.describe, PARAMETER)
@@ -223,7 +216,6 @@ class Product:
     inside = of_blocks(Family.inside, PARAMETER)
     prior = of_blocks(Family.prior)
     posterior = of_blocks(Family.posterior, STATISTIC, NUMBER)
-    draw = of_blocks(Family.draw, NUMBER)
     log_evidence = of_blocks(Family.log_evidence, STATISTIC, NUMBER)
     expected_natural = of_blocks(Family.expected_natural, STATISTIC)
     known = of_blocks(Family.known, STATISTIC)
@@ -233,6 +225,7 @@ class Product:
     medians = of_blocks(Family.medians, NUMBER)
     variances = of_blocks(Family.variances, STATISTIC, VARIABLE)
     score = of_blocks(Family.score, PARAMETER, STATISTIC)
+    log_prior = of_blocks(Family.log_prior, PARAMETER, join=one_prior)
     coordinates = of_blocks(Family.coordinates, PARAMETER)
     free_coordinates = of_blocks(Family.free_coordinates, PARAMETER)
     back = of_blocks(Family.back, PARAMETER)
@@ -250,23 +243,6 @@ class Product:
     log_marginal = of_blocks(Family.log_marginal, STATISTIC, PARAMETER, VARIABLE)
     basis = of_blocks(Family.basis, AS_IT_IS, VARIABLE)
     breach = of_blocks(Family.breach, STATISTIC, VARIABLE, join=first_problem)
-
-    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
-        """Return the log density of the prior, and its gradient, as a block does."""
-        parts = self.ask_blocks("log_prior", [PARAMETER], parameters)
-        constant, value, slopes = zip(*parts, strict=True)
-        return sum(constant), sum(value), side_by_side(slopes)
-
-    def disclose(
-        self, shard: Shard, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
-    ) -> Rounded:
-        """Return what a policy lets out of a silo's clusters, as a block does of its own."""
-        found = [
-            block.disclose(cells, member, concentration[:, spans[VARIABLE]], sizes, rules)
-            for block, cells, spans in zip(self.blocks, shard.cells, self._spans, strict=True)
-        ]
-        mean, worth, deeds = zip(*found, strict=True)
-        return Rounded(side_by_side(mean), side_by_side(worth), tuple(chain(*deeds)))
 
     def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
         """Draw parameters that all sources share, given what they released: (draw, parameter)."""

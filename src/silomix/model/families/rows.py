@@ -8,15 +8,17 @@ for.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import log_softmax, logsumexp, softmax
 
+from silomix.kernels import feature_rows, gibbs_sweep
+from silomix.kernels.compilation import split_work
 from silomix.kernels.distinct_rows import RowTable, distinct_rows, row_table
-from silomix.kernels.feature_rows import expected_sums, share_features, sum_by_label
-from silomix.kernels.layout import Layout, lay_out, level_counts
+from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
+from silomix.kernels.layout import Layout, lay_out, level_counts, make_workspace
 from silomix.kernels.likelihood import (
     RowMembership,
     expected_counts,
@@ -24,17 +26,19 @@ from silomix.kernels.likelihood import (
     make_steps,
     share_rows,
 )
-from silomix.model.families import compiled_sweeps, feature_sweeps
+from silomix.kernels.random_numbers import fold
 from silomix.model.families.categorical import SMALLEST_PROBABILITY
-from silomix.model.families.feature_sweeps import FeatureRows
+from silomix.model.families.dirichlet import SMALLEST_GAMMA
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Array, Floats, Ints, Reals
+    from silomix.kernels.arrays import Array, Bools, Bytes, Floats, Ints, Reals, Rng
     from silomix.model.families.product import Product
     from silomix.model.schema import Shard
 
 # numbers that are held at once where hidden rows are weighed under many draws
 ROOM = 2**24
+# the branch of a key that what rows hide is drawn from
+HIDDEN = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +57,28 @@ class Rows:
     @property
     def prepared(self) -> Layout | Floats:
         """The form in which labels are drawn."""
-        return self._layout if self.family.is_categorical else self.features
+        return self.layout if self.family.is_categorical else self.features
 
     @cached_property
     def features(self) -> Floats:
-        """T(x): (row, statistic)."""
-        made = self.family.features(self.shard) if self.given is None else self.given
-        return np.ascontiguousarray(made)
+        """T(x): (row, statistic), contiguous."""
+        given = isinstance(self.given, np.ndarray)
+        return np.ascontiguousarray(self.given if given else self.family.features(self.shard))
 
     @cached_property
-    def _rows(self) -> FeatureRows:
-        return FeatureRows.of(self.family, self.shard, self.features)
+    def seen(self) -> Bools:
+        """Which rows hide nothing: (row,)."""
+        return ~self.family.hides(self.shard)
+
+    @cached_property
+    def visible(self) -> Floats:
+        """Features of the rows that hide nothing: (seen row, statistic)."""
+        return self.features if self.seen.all() else self.features[self.seen]
+
+    @cached_property
+    def hidden(self) -> Shard:
+        """The other rows."""
+        return self.shard.some(~self.seen)
 
     @cached_property
     def log_base(self) -> Floats:
@@ -71,7 +86,8 @@ class Rows:
         return self.family.log_base(self.shard)
 
     @cached_property
-    def _layout(self) -> Layout:
+    def layout(self) -> Layout:
+        """The rows as the compiled sweep reads them, where all variables are categories."""
         if isinstance(self.given, Layout):
             return self.given
         return lay_out(self.shard.codes, self.shard.schema.sizes)
@@ -80,18 +96,90 @@ class Rows:
     def _table(self) -> RowTable:
         return row_table(*distinct_rows(self.shard.codes), self.shard.schema.sizes)
 
+    def draw_chain(
+        self, key: int, log_weights: Floats, parameters: Floats, out: tuple[Bytes, Floats, Floats]
+    ) -> tuple[Floats, float]:
+        """Draw all labels and hidden features given the parameters of one chain.
+
+        Parameters
+        ----------
+        log_weights : (cluster,); parameters : (cluster, parameter)
+        out : labels, (row,); members, (cluster,); statistics, (cluster, statistic).
+
+        Returns
+        -------
+        The hidden rows' features, and the log-likelihood without log_base.
+        """
+        labels, members, statistics = out
+        natural = feature_rows.in_vectors(self.family.natural(parameters).T, log_weights)
+        given = np.uint64(key), self.visible, *natural
+        if not self.hidden.rows:
+            return self.features[:0], feature_rows.draw_labels(*given, out)
+        some, rng = np.empty(len(self.visible), np.uint8), stream(key, HIDDEN)
+        log_likelihood = feature_rows.draw_labels(*given, (some, members, statistics))
+        scores = self.family.log_density(self.hidden, parameters) + log_weights
+        chosen = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+        drawn = self.family.complete(self.hidden, parameters, chosen, rng)
+        labels[self.seen], labels[~self.seen] = some, chosen
+        feature_rows.add_by_label(drawn, chosen, members, statistics)
+        return drawn, log_likelihood + float(logsumexp(scores, axis=1).sum())
+
     def draw_labels(
-        self, key: int, given: tuple[Floats, Floats], alpha: float, sweeps: int, threads: int
+        self, key: int, given: tuple[Reals, Reals], alpha: float, sweeps: int, threads: int
     ) -> tuple[Array, Array, Floats, Floats]:
-        """Draw the labels of many chains, as `compiled_sweeps.draw_given_parameters` does."""
-        if self.family.is_categorical:
-            how = alpha, sweeps, threads
-            return compiled_sweeps.draw_given_parameters(self._layout, key, given, *how)
-        found = feature_sweeps.draw_given_parameters(
-            self._rows, key, given, alpha, sweeps, threads=threads
-        )
-        statistics, members, weights, log_likelihood = found
-        return statistics, members, weights, log_likelihood + self.log_base.sum()
+        """Draw the labels of many chains at once, given each chain's parameters.
+
+        Chains are shared out among the threads; each has its own key, so the draws are the same for
+        any number of them.
+
+        Parameters
+        ----------
+        given : weights, (chain, cluster), and parameters, (chain, cluster, parameter).
+        alpha : the weights are drawn again ~ Dirichlet(alpha + members) after each label draw; zero
+            leaves them as they are.
+        sweeps : how many label draws.
+
+        Returns
+        -------
+        statistics : (chain, cluster, statistic); members : (chain, cluster), what labels add up to.
+        weights : (chain, cluster), drawn given `members`, or those received.
+        log_likelihood : (chain,), at the parameters received.
+        """
+        weights = np.array(given[0], dtype=np.float64)
+        parameters = np.ascontiguousarray(given[1], dtype=np.float64)
+        family, (chains, clusters), rows = self.family, weights.shape, self.shard.rows
+        kind: type = np.int64 if family.is_categorical else np.float64
+        statistics: Array = np.zeros((chains, clusters, family.statistics.sum()), kind)
+        members: Array = np.zeros((chains, clusters), kind)
+        likelihood = np.zeros(chains)
+        how = float(alpha), sweeps
+        if family.is_categorical:
+            layout = self.layout
+
+            def draw(first: int, last: int) -> None:
+                work, labels = make_workspace(layout, clusters), np.zeros(rows, np.uint8)
+                task, sums = (np.uint64(key), first, last), (statistics, members, likelihood)
+                gibbs_sweep.draw_given_parameters(
+                    *task, work, labels, *how, weights, parameters, sums
+                )
+
+            split_work(chains, threads, draw)
+        elif self.hidden.rows:
+            labels = np.empty(rows, np.uint8)
+            for chain, sweep in np.ndindex(chains, sweeps):
+                below = fold(fold(key, chain), sweep)
+                own = labels, members[chain], statistics[chain]
+                logs = np.log(np.maximum(weights[chain], SMALLEST_GAMMA))
+                _, found = self.draw_chain(fold(below, LABELS), logs, parameters[chain], own)
+                likelihood[chain] = likelihood[chain] if sweep else found
+                if alpha > 0.0:
+                    weights[chain] = draw_weights(alpha + members[chain], stream(below, PARAMETERS))
+        else:
+            natural, _ = feature_rows.in_vectors(family.columns(parameters), weights)
+            task = self.features, natural, (np.uint64(key), *how), weights
+            out = likelihood, members, statistics
+            split_work(chains, threads, partial(feature_rows.draw_chains, *task, out))
+        return statistics, members, weights, likelihood + self.log_base.sum()
 
     def expected(
         self, weights: Floats, parameters: Floats, threads: int = 1
@@ -108,15 +196,15 @@ class Rows:
         """
         if self.family.is_categorical:
             return expected_counts(weights, parameters, self._table, threads)
-        rows, logs = self._rows, np.log(weights)
-        natural = self.family.columns(parameters)
-        value, members, statistics = expected_sums(rows.visible, natural, logs, threads)
-        for draw, own in enumerate(parameters if rows.hidden.rows else ()):
-            scores = self.family.log_density(rows.hidden, own) + logs[draw]
+        logs, natural = np.log(weights), self.family.columns(parameters)
+        found = feature_rows.expected_sums(self.visible, natural, logs, threads)
+        value, members, statistics = found
+        for draw, own in enumerate(parameters if self.hidden.rows else ()):
+            scores = self.family.log_density(self.hidden, own) + logs[draw]
             shares = softmax(scores, axis=1)
             value[draw] += logsumexp(scores, axis=1).sum()
             members[draw] += shares.sum(axis=0)
-            features = self.family.expected_features(rows.hidden, own)
+            features = self.family.expected_features(self.hidden, own)
             statistics[draw] += np.einsum("rc,rcf->cf", shares, features)
         return value + self.log_base.sum(), members, statistics
 
@@ -137,12 +225,12 @@ class Rows:
             steps = make_steps(weights, parameters, self.shard.schema.offsets)
             return share_rows(self.shard.codes, steps, log_weights(weights), threads)
         logs = np.log(np.maximum(weights.astype(np.float64), SMALLEST_PROBABILITY))
-        rows, natural = self._rows, self.family.columns(parameters)
-        found = share_features(rows.visible, natural, logs, threads)
-        if rows.hidden.rows:
-            shares, densities = np.empty((len(rows.seen), logs.shape[1])), np.empty(len(rows.seen))
-            shares[rows.seen], densities[rows.seen] = found
-            hidden, at_once = np.flatnonzero(~rows.seen), max(ROOM // logs.size, 1)
+        natural, rows = self.family.columns(parameters), self.shard.rows
+        found = feature_rows.share_features(self.visible, natural, logs, threads)
+        if self.hidden.rows:
+            shares, densities = np.empty((rows, logs.shape[1])), np.empty(rows)
+            shares[self.seen], densities[self.seen] = found
+            hidden, at_once = np.flatnonzero(~self.seen), max(ROOM // logs.size, 1)
             for first in range(0, len(hidden), at_once):
                 some = hidden[first : first + at_once]
                 scores = self._log_densities(some, parameters) + logs[:, None]
@@ -158,7 +246,7 @@ class Rows:
         if self.family.always_hides:
             return self.family.settle(self.shard, self.features, np.eye(clusters)[labels])
         members, sums = np.zeros(clusters), np.zeros((clusters, self.features.shape[1]))
-        sum_by_label(self.features, labels, members, sums)
+        feature_rows.add_by_label(self.features, labels, members, sums)
         return sums
 
     def log_responsibilities(self, some: slice, weights: Floats, parameters: Floats) -> Floats:
@@ -169,9 +257,36 @@ class Rows:
         weights : (component,); parameters : (draw, component, parameter)
         """
         scores = np.tensordot(self.features[some], self.family.natural(parameters), axes=(1, 2))
-        hides = np.flatnonzero(~self._rows.seen[some])
+        hides = np.flatnonzero(~self.seen[some])
         if len(hides):
             apart = np.arange(self.shard.rows)[some][hides]
             scores[hides] = np.swapaxes(self._log_densities(apart, parameters), 0, 1)
         logs = np.log(np.maximum(weights, SMALLEST_PROBABILITY))
         return np.asarray(log_softmax(scores + logs, axis=2))
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What all chains of a shard share: its rows, and the prior of the weights."""
+
+    rows: Rows
+    components: int
+    alpha: float
+
+
+def prepare(shard: Shard, components: int, alpha: float, family: Product) -> Plan:
+    """Return the plan of sweeps over a shard, with the silo's share of the prior."""
+    # made now: chains that run side by side would each make their own
+    prepared = Rows(shard, family).prepared
+    return Plan(Rows(shard, family, prepared), components, alpha)
+
+
+def draw_weights(shapes: Floats, rng: Rng) -> Floats:
+    """Draw weights from their Dirichlet: (cluster,)."""
+    gammas = np.maximum(rng.standard_gamma(shapes), SMALLEST_GAMMA)
+    return np.maximum(gammas / gammas.sum(), SMALLEST_GAMMA)
+
+
+def stream(key: int, branch: int) -> Rng:
+    """Return the random numbers of a branch below a key."""
+    return np.random.Generator(np.random.Philox(key=np.array([key, branch], dtype=np.uint64)))

@@ -34,12 +34,12 @@ import numpy as np
 from scipy.special import digamma, gammaln
 from scipy.stats import t as student
 
-from silomix.model.families.family import by_variable, flat
-from silomix.model.families.gaussian import LOG_2PI, PRIOR, SMALLEST_B, Gaussian
+from silomix.model.families.family import by_variable, flat, split
+from silomix.model.families.gaussian import LOG_2PI, Gaussian
 from silomix.model.families.numeric import ExactFamily
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Bools, Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 
 # ν: tails heavy enough for outliers, and a variance
 FREEDOM = 4.0
@@ -86,10 +86,6 @@ class StudentT(ExactFamily, Gaussian):
     def features(self, cells: Floats) -> Floats:
         """Return T(x) of rows that all weigh one, for chains to begin with: (row, statistic)."""
         return self._from_weights(cells, np.zeros(cells.shape), np.ones(cells.shape))
-
-    def hides(self, cells: Floats) -> Bools:
-        """Tell which rows hide something: all."""
-        return np.ones(len(cells), dtype=np.bool_)
 
     def log_density(self, cells: Floats, parameters: Floats) -> Floats:
         """Return log p of the known cells, in the units of the study: (row, cluster)."""
@@ -146,25 +142,6 @@ class StudentT(ExactFamily, Gaussian):
         normal = (m / OF_MEAN, (m * m + s * s) / OF_MEAN)
         return flat(ones, ones / OF_SCALE, ones / OF_MEAN, ones, *normal)
 
-    def from_moments(self, moments: Floats) -> Floats:
-        """Return the parameters with these moments: (..., parameter)."""
-        v, w, total, square = self.sums(moments)
-        mean = total / w
-        return flat(mean, np.sqrt(np.maximum((square - total * mean) / v, SMALLEST_B)))
-
-    def nothing(self) -> Floats:
-        """Return the mean statistics that the prior has: (statistic,)."""
-        square = self.spread_worth * PRIOR[3] / PRIOR[2]
-        return np.tile([1.0, 1.0, 1.0, 1.0, 0.0, square], len(self.variables))
-
-    def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
-        """Return log p(cells, weights), or a bound of log p(cells): (..., variable)."""
-        return super().log_evidence(statistics, prior) + self.left_out(statistics)
-
-    def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
-        """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
-        return super().log_marginal(statistics, parameters, kappa) + self.left_out(statistics)
-
     def discount(self, statistics: Floats, kappa: Floats) -> Floats:
         """Return the sums of the fewer rows that say as much of the shared parameters."""
         worth = self.worth(self.sums(statistics)[1], kappa)
@@ -180,24 +157,17 @@ class StudentT(ExactFamily, Gaussian):
         """Say what is wrong with parameters from elsewhere; nothing where all is well."""
         return super().problems(parameters).replace("standard deviations", "scales")
 
-    def mean_problems(self, mean: Floats) -> str:
-        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        *ones, x, square = by_variable(mean, 6)
-        fits = (np.array(ones) == 1).all() and (square >= x * x * (1 - 1e-9)).all()
-        return "" if fits else "has means and mean squares that no numbers have"
-
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable).
 
         √(pq) is averaged over the mixture of p and q, at places with equal shares of each.
         """
-        both = [
-            np.broadcast_arrays(*by_variable(part, 2)) for part in np.broadcast_arrays(one, other)
-        ]
-        x = np.concatenate([m[..., None] + s[..., None] * PLACES for m, s in both], axis=-1)
+        pair = np.broadcast_arrays(one, other)
+        both = [np.split(split(parameters, 2), 2, axis=-1) for parameters in pair]
+        x = np.concatenate([m + s * PLACES for m, s in both], axis=-1)
         logs = [
             -np.log(s) - 0.5 * (FREEDOM + 1) * np.log1p(((x - m) / s) ** 2 / FREEDOM)
-            for m, s in ((m[..., None], s[..., None]) for m, s in both)
+            for m, s in both
         ]
         return np.asarray(np.log((1.0 / np.cosh(0.5 * (logs[0] - logs[1]))).mean(axis=-1)))
 

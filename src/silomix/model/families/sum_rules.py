@@ -3,7 +3,7 @@
 Values leave as sums, Σx and for normal variables Σx², after three rules:
 
 - Each value is winsorised: one beyond the family's bounds counts as the bound. So a row that takes
-  another value, or leaves, moves a sum by no more than the family's `reach`.
+  another value, or leaves, moves a sum by no more than its reach, the gap of its `sum_bounds`.
 - A sum is rounded to a multiple of reach × max(1.25, base/4), one step. What is rounded is the
   mean times the released concentration c, which is at most 1.25 times the number of known cells, or
   base/4 times: so one row moves what is rounded by no more than a step, also where cells are
@@ -28,13 +28,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silomix.model.families.family import join, split
 from silomix.model.families.rounded import (
-    CLUSTER,
     MIDDLE,
     NEAR,
     SAME,
-    SILO,
-    UNIFORM,
     Deed,
     Rounded,
     coarse_concentration,
@@ -57,24 +55,8 @@ SWEEPS, MOVES = 15, (1.0, 0.25)
 
 def steps_of(block: Any, base: Ints | int) -> Floats:
     """Return what sums are multiples of, (..., variable, sum), for bases (...,)."""
-    return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None] / 4) * block.reach())
-
-
-def _split(block: Any, statistics: Floats) -> Floats:
-    """Return (..., variable, statistic) from (..., statistic of each variable in turn)."""
-    return statistics.reshape(*statistics.shape[:-1], len(block.variables), -1)
-
-
-def _join(ones: Floats, means: Floats) -> Floats:
-    """Return mean statistics in turn from (..., variable) and (..., variable, sum)."""
-    joined = np.concatenate([ones[..., None], means], axis=-1)
-    return joined.reshape(*joined.shape[:-2], -1)
-
-
-def basis_of(concentration: Floats, rules: Rules) -> Ints:
-    """Say what each released mean is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable)."""
-    own = (concentration > 0) | (not rules.has_rules)
-    return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
+    low, high = block.sum_bounds()
+    return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None] / 4) * (high - low))
 
 
 def disclose(
@@ -89,7 +71,7 @@ def disclose(
     sizes : (cluster,), rows, as released.
     """
     near = np.clip(cells, *block.bounds())
-    sums = _split(block, member.T @ block.features(near))
+    sums = split(member.T @ block.features(near), len(block.statistic_words))
     known = sums[..., 0]
     # moments of the draws would tell of single values: one that comes and goes moves them
     worth = worth_in_doubt(member)[:, None] * known
@@ -114,15 +96,15 @@ def disclose(
         Deed("sums rounded", where, base, rows, 0, "applied", f"no mean moved over {moved:.3f}"),
         Deed("smallest spread", where, base, rows, int((units != plain).sum()), "applied"),
         Deed("minimum count", where, least, own.size, 0, "passed", few_rows),
-        *stand_in_deeds(basis_of(coarse, rules), where, least),
+        *stand_in_deeds(block.basis(sizes, coarse, rules), where, least),
         step_deed(concentration, coarse, base),
     )
-    return Rounded(_join(np.ones(known.shape), released), coarse, deeds)
+    return Rounded(join([np.ones(known.shape)], released), coarse, deeds)
 
 
 def _stand_in(block: Any, means: Floats, own: Bools, sizes: Ints) -> Floats:
     """Return means (cluster, variable, sum), those that are not `own` replaced by a stand-in."""
-    nothing = _split(block, block.means(np.zeros(int(block.statistics.sum())))[0])[:, 1:]
+    nothing = split(block.nothing(), len(block.statistic_words))[:, 1:]
     rows = sizes[:, None] * own
     pooled = np.einsum("cv,cvs->vs", rows, means) / np.maximum(rows.sum(axis=0), 1)[:, None]
     other = np.where(np.asarray(own.any(axis=0))[:, None], pooled, nothing)
@@ -131,7 +113,7 @@ def _stand_in(block: Any, means: Floats, own: Bools, sizes: Ints) -> Floats:
 
 def breach(block: Any, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
     """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
-    means, own = _split(block, mean)[..., 1:], concentration > 0
+    means, own = split(mean, len(block.statistic_words))[..., 1:], concentration > 0
     rows = np.where(own, concentration, 1.0)
     down = 2 * np.log2(sizes[:, None] / rows) - 2 * np.log2(1 / MIDDLE)
     if not (~own | (rows == sizes[:, None]) | (np.abs(down - np.rint(down)) <= SAME)).all():
@@ -143,7 +125,9 @@ def breach(block: Any, mean: Floats, concentration: Floats, sizes: Ints, rules: 
         return f"has sums of {block.word} that are no multiples of their step"
     if (own[..., None] & (block.least_units(units, per_step) > units)).any():
         return f"has {block.word} with less spread than may leave"
-    if (own[..., None] & ~block.in_reach(units, per_step)).any():
+    low, high = (np.rint(end * per_step) for end in block.sum_bounds())
+    inside = (units >= low) & (units <= block.least_units(high, per_step))
+    if (own[..., None] & ~inside).any():
         return f"has means of {block.word} that no winsorised values have"
     apart = np.abs(means - _stand_in(block, means, own, sizes))
     known = (apart <= NEAR * (1 + np.abs(means))).all()
@@ -152,7 +136,7 @@ def breach(block: Any, mean: Floats, concentration: Floats, sizes: Ints, rules: 
 
 def draw_behind(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
     """Draw parameters that all sources share, given what they released: (draw, parameter)."""
-    means = _split(block, said.mean)[..., 1:]
+    means = split(said.mean, len(block.statistic_words))[..., 1:]
     rows = said.concentration
     open_ = (said.base > 0)[:, None] & (rows > 0)
     per_step = np.where(open_, rows, 1.0)[..., None] / steps_of(block, said.base)
@@ -164,7 +148,7 @@ def draw_behind(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
     at_floor = open_[..., None] & (less != block.least_units(less, per_step))
     low = np.where(at_floor, 0.0, low)
     now = np.broadcast_to(means, (draws, *means.shape)).copy()
-    total = _join(rows, rows[..., None] * means).sum(axis=0) + np.zeros((draws, 1))
+    total = join([rows], rows[..., None] * means).sum(axis=0) + np.zeros((draws, 1))
     value = block.log_evidence(total)
     for source in np.tile(np.flatnonzero(open_.any(axis=1)), SWEEPS):
         for far in MOVES:
@@ -174,7 +158,7 @@ def draw_behind(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
             there = ((trial >= low[source]) & (trial <= high[source])).all(axis=-1)
             trial = np.where(there[..., None], trial, old)
             ones, n = np.zeros(rows[source].shape), rows[source]
-            changed = total + _join(ones + np.zeros(there.shape), n[:, None] * (trial - old))
+            changed = total + join([ones + np.zeros(there.shape)], n[:, None] * (trial - old))
             found = block.log_evidence(changed)
             rise = block.log_sums(trial, n) - block.log_sums(old, n) + found - value
             takes = there & (np.log(rng.random(there.shape)) < rise)
