@@ -40,7 +40,14 @@ def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def index_of_sizes(cells: Ints, sizes_a: Ints, sizes_b: Ints) -> float:
-    """Return the adjusted Rand index of two partitions that share so many rows, cell by cell."""
+    """Return the adjusted Rand index of two partitions that share so many rows, cell by cell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> silomix.metrics.index_of_sizes(np.array([2, 1, 1]), np.array([3, 1]), np.array([2, 2]))
+    0.0
+    """
     # Python integers: products of two numbers of pairs pass 2^63 from 80,000 rows on
     together, pairs = _pairs(cells), _pairs(cells.sum())
     together_a, together_b = _pairs(sizes_a), _pairs(sizes_b)
