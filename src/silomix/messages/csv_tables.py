@@ -26,7 +26,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain, count, groupby
@@ -39,7 +38,7 @@ from numpy.typing import NDArray
 from silomix.errors import MessageError
 from silomix.kernels.arrays import Ints
 from silomix.messages import Check, Release
-from silomix.messages.container import Arrays, declared_arrays
+from silomix.messages.container import PLACE_IN_LIST, Arrays, declared_arrays
 from silomix.model.families import make_family
 from silomix.model.families.rounded import CLUSTER, SILO, UNIFORM
 from silomix.model.prior import Prior
@@ -57,7 +56,6 @@ MOST_LINES = 5_000
 # Bytes. Airlocks take no more lines, the heading's included, and bytes in a file.
 LARGEST_FILE = 16_000_000
 
-PLACE_IN_LIST = re.compile(r"\.([0-9]+)")
 BASES = {CLUSTER: "cluster", SILO: "silo", UNIFORM: "uniform"}
 NUMBER_BASES = BASES | {UNIFORM: "prior"}
 KEYS = ["cluster", "variable", "level"]
