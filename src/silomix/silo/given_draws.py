@@ -198,7 +198,7 @@ def _read_group(
         raise DataError(
             f"{text}; name those of the components with {{parameters}}", parameters=None
         )
-    values, labels = {}, {}
+    values, labels = dict[str, Any](), dict[str, "Labels"]()
     for name in chosen:
         found = group[name]
         # ArviZ gives each variable dimensions of its own, unless they were named
