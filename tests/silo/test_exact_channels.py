@@ -81,7 +81,6 @@ def made_up(own, place, mean, **changes):
         "medians": np.asarray(mean, dtype=float),
         "concentration": np.full((clusters, CONDITIONS), 1e9),
     } | changes
-    parts["effective_counts"] = parts["mean"] * np.repeat(parts["concentration"], 2, axis=1)
     return replace(own, **parts, rows=int(parts["sizes"].sum()))
 
 

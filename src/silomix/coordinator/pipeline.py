@@ -15,7 +15,7 @@ from silomix.coordinator.polish import chains_for, own_profiles, polish, startin
 from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
 from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress
-from silomix.messages.rounding import allow_for_rounding
+from silomix.messages.rounding import with_effective_counts
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.families.dirichlet import sum_by
 from silomix.posterior.chains import SILO_DRAWS
@@ -53,7 +53,7 @@ def run_study(
         found, diagnostics = find_pooled_posterior(study, asked, model, tell)
     else:
         replies: Mapping[str, Release] = asked.ask(SampleLocally())
-        releases = [allow_for_rounding(replies[s], model, len(replies)) for s in silos.names]
+        releases = [with_effective_counts(replies[s], model, len(replies)) for s in silos.names]
         found, diagnostics = find_consensus(study, releases, asked, model, threads)
 
     parts = ordered(found)

@@ -38,8 +38,10 @@ NORMALISED = 1e-4
 MOST_ROWS = 2**53
 # No likelihood, slope or cost is larger; sums of what is smaller stay finite.
 LARGEST = 1e100
-FORMAT, VERSION = "silomix message", 5
+FORMAT, VERSION = "silomix message", 6
 HEAD = "message.json"
+# Metadata of a record's field that is no part of its message.
+STAYS = {"stays": True}
 # Bytes of a message that is read.
 LARGEST_MESSAGE = 1 << 30
 # Bytes: the head of a question that shows a thousand releases.
@@ -285,7 +287,8 @@ def split(value: Any, path: str, arrays: Arrays) -> Any:
         arrays[path[1:]] = array.reshape(value.shape)
         return None
     if is_dataclass(value):
-        value = {each.name: getattr(value, each.name) for each in fields(value)}
+        travel = [each.name for each in fields(value) if each.metadata != STAYS]
+        value = {name: getattr(value, name) for name in travel}
     if isinstance(value, Mapping):
         return {key: split(part, f"{path}.{key}", arrays) for key, part in value.items()}
     if isinstance(value, tuple | list):

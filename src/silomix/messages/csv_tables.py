@@ -195,14 +195,13 @@ def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
     mean = np.ones((len(sizes), int(family.statistics.sum())))
     mean[:, statistic] = means
     arrays = {"sizes": sizes, "mean": mean, "concentration": concentration, "medians": medians}
-    # nothing has been held against its bounds yet: what overflows here is refused there
-    with np.errstate(over="ignore", invalid="ignore"):
-        arrays["effective_counts"] = mean * family.repeat(concentration)
-        if "weights.csv" in files:
+    if "weights.csv" in files:
+        # nothing has been held against its bounds yet: what overflows here is refused there
+        with np.errstate(over="ignore"):
             weights = _read_numbers(files, "weights", 1).astype(np.float32)
             drawn = _read_numbers(files, "probabilities", 2).astype(np.float32)
-            shape = len(weights), len(sizes), len(variable)
-            arrays |= {"weights": weights, "probabilities": drawn.reshape(shape)}
+        shape = len(weights), len(sizes), len(variable)
+        arrays |= {"weights": weights, "probabilities": drawn.reshape(shape)}
     return arrays, schema
 
 

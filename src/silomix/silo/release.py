@@ -106,7 +106,6 @@ def fill_release(
         medians=release_medians(mean, concentration, family, probabilities),
         mean=mean,
         concentration=concentration,
-        effective_counts=mean * family.repeat(concentration),
         tier="summary" if draws is None else "draws",
         weights=weights,
         probabilities=probabilities,
