@@ -329,15 +329,7 @@ def count_rows(given: Given, alpha: float, silo: str) -> int:
 
 
 def release_given(
-    given: Given,
-    family: Product,
-    rows: int,
-    silo: str,
-    place: int,
-    *,
-    study: str,
-    tier: Tier,
-    policy: Policy,
+    given: Given, family: Product, rows: int, silo: str, *, tier: Tier, policy: Policy, **about: Any
 ) -> Release:
     """Return a silo's release: what it would be had the silo sampled here.
 
@@ -345,7 +337,8 @@ def release_given(
     ----------
     given : aligned, in free coordinates.
     rows : of the silo.
-    silo, place, study : the silo's name, its place in the roster, and the study's digest.
+    silo : its name.
+    about : its place in the roster, and the digest of the study.
 
     Raises
     ------
@@ -374,10 +367,9 @@ def release_given(
         (np.maximum(np.rint(rows * given.shares), 1).astype(np.int64), mean, concentration),
         (weights.astype(np.float32), draws.astype(np.float32)) if tier == "draws" else None,
         silo=silo,
-        place=place,
-        study=study,
         diagnostics=ReleasedDiagnostics.of(
             judge_traces(traces), prior_draws=0.0, sweeps=given.weights.shape[1]
         ),
         policy=echo(policy),
+        **about,
     )

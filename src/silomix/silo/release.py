@@ -29,12 +29,11 @@ def make_release(
     local: LocalPosterior,
     *,
     silo: str,
-    place: int,
-    study: str,
     tier: Tier = "draws",
     policy: Policy = OPEN,
     most_draws: int | None = None,
     inside: bool = False,
+    **about: Any,
 ) -> Release:
     """Hand over one silo's posterior, as far as its policy allows.
 
@@ -42,6 +41,7 @@ def make_release(
     ----------
     most_draws : in tier "draws", about how many leave, evenly spread; all when left out.
     inside : keep in the checks what only the silo may see: for its own eyes.
+    about : the silo's place in the roster, and the digest of the study.
 
     Raises
     ------
@@ -76,11 +76,10 @@ def make_release(
         (sizes, mean, concentration),
         (folded.weights[some], folded.probabilities[some]) if tier == "draws" else None,
         silo=silo,
-        place=place,
         diagnostics=rounded(diagnostics) if policy.has_rules else diagnostics,
-        study=study,
         policy=echo(policy),
         checks=checks if inside else outgoing(checks),
+        **about,
     )
 
 

@@ -91,11 +91,10 @@ def sum_up_draws(
             counted[silo] = given_draws.count_rows(own, float(settings["alpha"]), silo)
     variables = find_units(clusters, counted, words, prior)
     study = make_study(Schema(variables), list(clusters), polish=0, **settings)
+    family = study.pooled_model.family
     about: dict[str, Any] = {"policy": policy, "tier": study.tier, "study": digest(study)}
     releases = [
-        given_draws.release_given(
-            clusters[silo], study.pooled_model.family, counted[silo], silo, place, **about
-        )
+        given_draws.release_given(clusters[silo], family, counted[silo], silo, place=place, **about)
         for place, silo in enumerate(study.silos)
     ]
     said = {

@@ -132,11 +132,9 @@ def combine(
     if method == "vcmc" and len(draws) > 1:
         if not log_likelihood:
             text = (
-                "{aggregation} needs a log-likelihood of each silo's rows, which only Python takes"
+                "{aggregation} needs {log_likelihood}, that of each silo's rows: only from Python"
             )
-            raise SettingsError(
-                f"{text}: {{log_likelihood}}", aggregation="vcmc", log_likelihood=...
-            )
+            raise SettingsError(text, aggregation="vcmc", log_likelihood=...)
         check_named("log_likelihood", log_likelihood, draws, needed=True)
     study, releases, notes = sum_up_draws(
         draws,
