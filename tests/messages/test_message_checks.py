@@ -253,7 +253,6 @@ class TestAnswers:
                 {"concentration": RELEASE.mean},
                 {"sizes": put(RELEASE.sizes, 0, 0)},
                 {"sizes": put(RELEASE.sizes, 0, 2**62)},
-                {"rows": 5},
                 {"medians": RELEASE.medians + 1},
                 {"mean": put(RELEASE.mean, (0, 0), 0.0)},
                 {"concentration": -RELEASE.concentration},

@@ -212,7 +212,6 @@ class TestRefusals:
 
     def test_a_wrong_head(self, tmp_path, summary):
         for fields in (
-            {"rows": -1},
             {"rows": 5},
             {"policy": {}},
             {"policy": {"name": 3}},

@@ -113,7 +113,6 @@ class Release:
     Attributes
     ----------
     silo, place : its name, and its place in the roster.
-    rows : n_s, the sum of the sizes: under a policy that rounds, a rounded number.
     sizes : (cluster,), rows of each local cluster.
     medians : (cluster, parameter), posterior medians; in tier "summary", those given mean and
         concentration.
@@ -132,7 +131,6 @@ class Release:
 
     silo: Text
     place: Whole
-    rows: Annotated[int, Field(ge=1, le=MOST_ROWS)]
     sizes: Annotated[Ints, Array("cluster", INTEGERS, 1, MOST_ROWS)]
     medians: Annotated[Floats, Array("cluster parameter")]
     mean: Annotated[Floats, Array("cluster statistic")]
@@ -145,6 +143,11 @@ class Release:
     policy: EchoedPolicy = field(default_factory=lambda: echo(OPEN))
     checks: tuple[Check, ...] = ()
     effective_counts: Any = field(default=None, metadata=STAYS)
+
+    @property
+    def rows(self) -> int:
+        """n_s, the sum of the sizes: under a policy that rounds, a rounded number."""
+        return int(self.sizes.sum())
 
     @property
     def clusters(self) -> int:

@@ -186,7 +186,11 @@ def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:
 
 
 def _odd_parameters(record: Any, family: Product) -> Problems:
-    """Yield what is wrong with the parameters, and with the mean statistics, of a record."""
+    """Yield what is wrong with the parameters, the mean statistics and the draws of a record."""
+    if isinstance(record, messages.Release):
+        drawn = {record.weights is not None, record.probabilities is not None}
+        if drawn != {record.tier == "draws"}:
+            yield f"has draws that do not go with tier {record.tier!r}"
     checks: dict[str, Callable[[Any], str]] = {
         "probabilities": family.problems,
         "medians": partial(family.problems, together=False),
@@ -284,15 +288,6 @@ def _release(reply: Release, terms: Terms) -> Problems:
         if getattr(reply, word) != wanted:
             yield f"is of {word} {getattr(reply, word)!r:.70} instead of {wanted!r}"
     yield from _fits(reply, terms, cluster=(1, study.model.components))
-    yield from _contradictions(reply)
-
-
-def _contradictions(release: Release) -> Problems:
-    """Yield what does not go together."""
-    if release.rows != release.sizes.sum():
-        yield f"has {release.rows:,} rows and sizes that sum to {release.sizes.sum():,}"
-    if {release.weights is None, release.probabilities is None} != {release.tier == "summary"}:
-        yield f"has draws that do not go with tier {release.tier!r}"
 
 
 def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
@@ -303,7 +298,6 @@ def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
 def release_problems(release: Release, family: Product) -> Problems:
     """Yield what is wrong with a release, as far as can be said without its study."""
     yield from _odd_parameters(release, family)
-    yield from _contradictions(release)
     yield from _own_breaches(release, family)
 
 

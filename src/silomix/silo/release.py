@@ -100,7 +100,6 @@ def fill_release(
     """
     (sizes, mean, concentration), (weights, probabilities) = said, draws or (None, None)
     return Release(
-        rows=int(sizes.sum()),
         sizes=sizes,
         medians=release_medians(mean, concentration, family, probabilities),
         mean=mean,
