@@ -19,6 +19,7 @@ from study import FIRST_SEED, ITERATIONS, ROWS, labels_by_silo
 
 import silomix
 from silomix.coordinator.matching import match
+from silomix.messages.rounding import with_effective_counts
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals.federation import open_silos
 from silomix.silo.local import sample_locally
@@ -70,8 +71,9 @@ def keep(silo, local):
 
 def match_kept(study, silos, settings):
     """Match the silos' clusters in one way: their correspondence."""
-    releases = [silo.store.kept.release for silo in silos]
-    return match(releases, settings, InProcess(silos), study.pooled_model, drift=False)[0]
+    sent, model = [silo.store.kept.release for silo in silos], study.pooled_model
+    releases = [with_effective_counts(release, model, len(sent)) for release in sent]
+    return match(releases, settings, InProcess(silos), model, drift=False)[0]
 
 
 def matched_labels(silos, correspondence):

@@ -23,6 +23,7 @@ from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
 from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws
+from silomix.messages.rounding import with_effective_counts
 from silomix.model.families.mixing import some_draws
 from silomix.rivals.federation import open_silos
 from silomix.study import FewRounds, Lbfgs, Psgd
@@ -42,8 +43,8 @@ def objective_of(design, seed):
     table, _ = silomix.simulate(design, separability="easy", seed=seed)
     federation = open_silos(table, "silo", seed=seed, threads=1)
     study, silos = federation.study, federation.silos
-    releases = federation.ask(SampleLocally())
-    model = study.pooled_model
+    sent, model = federation.ask(SampleLocally()), study.pooled_model
+    releases = [with_effective_counts(release, model, len(sent)) for release in sent]
     found, _ = match(releases, study.matching, silos, model, drift=False)
     matched = matched_draws(releases, found.groups, 1000, model)
     settings = study.aggregation

@@ -204,7 +204,6 @@ def release_of(silo, place, counts, members, weights, probabilities, sizes, beta
     return Release(
         silo=silo,
         place=place,
-        rows=int(members.sum()),
         sizes=members,
         medians=np.median(probabilities, axis=0),
         mean=mean,

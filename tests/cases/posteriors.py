@@ -16,6 +16,7 @@ from silomix.model.schema import Schema, Variable
 from silomix.model.table import encode
 from silomix.posterior.global_posterior import Assignment, Posterior
 from silomix.posterior.membership import to_four_decimals
+from silomix.posterior.saved_file import DOCUMENT
 from silomix.posterior.verdict import PolishTrace, PosteriorDiagnostics, make_provenance
 from silomix.study import make_study
 
@@ -167,15 +168,13 @@ def numbers_posterior(rng, schema=MIXED, *, draws=50, clusters=3, drifts=False, 
 
 def unpack(path):
     """Return the document and the arrays of a saved posterior."""
-    content = gzip.decompress(path.read_bytes())
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    document = json.loads(header["__metadata__"]["posterior"])
-    return document, safetensors.numpy.load(content)
+    arrays = safetensors.numpy.load(gzip.decompress(path.read_bytes()))
+    return json.loads(arrays.pop(DOCUMENT).tobytes()), arrays
 
 
 def pack(path, document, arrays):
     """Write a document, or any text, and arrays as a saved posterior."""
     text = document if isinstance(document, str) else json.dumps(document)
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    content = safetensors.numpy.save(arrays, metadata={"posterior": text})
-    path.write_bytes(gzip.compress(content, mtime=0))
+    arrays[DOCUMENT] = np.frombuffer(text.encode(), np.uint8)
+    path.write_bytes(gzip.compress(safetensors.numpy.save(arrays), mtime=0))

@@ -26,7 +26,7 @@ from silomix.model.table import load
 from silomix.silo.answer import answer
 from silomix.silo.local import Silo
 from silomix.study import digest, make_study
-from silomix.study.policy import OPEN, Exchanges
+from silomix.study.policy import OPEN, Exchanges, Policy
 from silomix.study.roster import read_roster
 from silomix.transports.file_answers import answer_questions
 from silomix.transports.file_exchange import FileExchange, Unanswered
@@ -194,13 +194,24 @@ every_transport = pytest.mark.parametrize(
     ids=[*TRANSPORTS, *SLOW_TRANSPORTS],
 )
 
-# "federated" matches again with clusters that count for less, which silos are then shown
+ROUNDS = Policy(
+    minimum_count=3, round_to=2, exchanges=Exchanges(sharing=9, gradients=10**6, assign=9)
+)
+# "federated" matches again with clusters that count for less; silos are shown what was released,
+# there and where it is rounded, which the coordinator allows for
 STUDIES = {
     "default": {"polish": 2},
     "federated": {
         "oracle": "federated",
         "solver": silomix.FewRounds(rounds=2, starts=3),
         "refine": 1,
+        "polish": 0,
+        "tier": "summary",
+    },
+    "rounded": {
+        "policy": ROUNDS,
+        "oracle": "federated",
+        "solver": silomix.FewRounds(rounds=2, starts=3),
         "polish": 0,
         "tier": "summary",
     },

@@ -68,7 +68,8 @@ def test_radius_of_a_silo_comes_from_its_rows(exponent):
     The last level of a variable follows from the others, and is no coordinate.
     """
     small, large = (make_release([[20, 20, 20, 10, 10, 20, 20]], place=p) for p in range(2))
-    small, large = replace(small, rows=40), replace(large, rows=4000)
+    small = replace(small, sizes=np.array([40]))
+    large = replace(large, sizes=np.array([4000]))
     radius = (np.log(40) / 40) ** exponent
     for factor, joined in [(0.99, True), (1.01, False)]:
         shifted = large.medians.copy()

@@ -101,10 +101,8 @@ class Federation:
     def start_site(self, name, study, kit=None, data=None, **settings):
         file = write_study(study, self.root / f"{name}-{digest(study)[:8]}.toml")
         store = str(self.root / "stores" / name)
-        settings |= {"silo_column": "silo", "threads": 1}
-        chosen = startup_kit.SiteSettings(
-            str(data or self.table), str(file), "open", store, **settings
-        )
+        settings |= {"silo_column": "silo", "threads": 1, "policy": "open", "store": store}
+        chosen = {"data": str(data or self.table), "study": str(file), **settings}
         self.start(name, startup_kit.site_command(kit or self.sites[name], chosen))
 
     def restart_sites(self, study, names=NAMES, **settings):

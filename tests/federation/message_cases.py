@@ -84,7 +84,7 @@ def make_release(study, place, seed=0, draws=6):
         weights=made.weights if drawn is not None else None,
         probabilities=drawn,
         medians=release_medians(made.mean, made.concentration, family, drawn),
-        effective_counts=made.mean * family.repeat(made.concentration),
+        effective_counts=None,
         diagnostics=ReleasedDiagnostics(
             verdict="Use with care: ≥ 2 traces.",
             trusted=False,

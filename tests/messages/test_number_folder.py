@@ -17,7 +17,7 @@ from silomix.study.policy import PRESETS
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
-ARRAYS = ("sizes", "mean", "concentration", "medians", "effective_counts")
+ARRAYS = ("sizes", "mean", "concentration", "medians")
 
 
 @pytest.fixture(scope="module")

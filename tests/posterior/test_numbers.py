@@ -105,10 +105,10 @@ class TestFile:
         assert_array_equal(own, posterior.silo_profiles.probabilities)
         assert again.parameter_names == posterior.parameter_names
 
-    @pytest.mark.parametrize("name", ["probabilities", "silo_profiles.probabilities"])
+    @pytest.mark.parametrize("name", ["profile_draws", "silo_profiles.probabilities"])
     @pytest.mark.parametrize(
         ("column", "value", "reason"),
-        [(-2, -0.1, "not positive"), (-1, -1.0, "below zero"), (-1, np.inf, "gaps or infinities")],
+        [(-2, -0.1, "not positive"), (-1, -1.0, "below zero"), (-1, np.inf, "to inf, outside of")],
     )
     def test_values_that_cannot_be(self, saved, name, column, value, reason):
         document, arrays = unpack(saved)

@@ -81,8 +81,7 @@ def made_up(own, place, mean, **changes):
         "medians": np.asarray(mean, dtype=float),
         "concentration": np.full((clusters, CONDITIONS), 1e9),
     } | changes
-    parts["effective_counts"] = parts["mean"] * np.repeat(parts["concentration"], 2, axis=1)
-    return replace(own, **parts, rows=int(parts["sizes"].sum()))
+    return replace(own, **parts)
 
 
 def as_profiles(codes):
@@ -206,10 +205,7 @@ def test_a_policy_that_allows_them_refuses_what_its_own_release_could_not_be(row
     silo = silo_of(rows, ALLOWING, WEIGHED)
     own = answer_or_refuse(SampleLocally(), silo)
     share = single_rows(own, distinct_rows(rows).codes)
-    others = [
-        replace(one, sizes=np.full(one.clusters, size), rows=size * one.clusters)
-        for one in share.releases[1:]
-    ]
+    others = [replace(one, sizes=np.full(one.clusters, size)) for one in share.releases[1:]]
     share = replace(share, releases=(own, *others))
     assert answer_or_refuse(share, silo) == Refused("shown")
     assert answer_or_refuse(at_the_others(share), silo) == Refused("order")

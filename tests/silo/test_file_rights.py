@@ -12,7 +12,7 @@ from cases.cli_cases import mode, run
 import silomix
 from silomix.report.results_folder import write_posterior, write_silo, write_table
 from silomix.transports.flare import startup_kit
-from silomix.transports.flare.startup_kit import SiteSettings, write_json
+from silomix.transports.flare.startup_kit import write_json
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's"),
@@ -69,7 +69,7 @@ def test_a_kit_is_closed_and_so_are_its_old_logs(tmp_path, kind):
     for name in logs:
         (kit / name).write_text("old")
     if kind == "client":
-        startup_kit.site_command(kit, SiteSettings("t.csv", "s.toml", "open", "store"))
+        startup_kit.site_command(kit, {"data": "t.csv", "study": "s.toml"})
     else:
         startup_kit.server_command(kit)
     assert mode(kit) == 0o700

@@ -167,7 +167,7 @@ def release(given, policy=OPEN, tier="draws"):
     variables = tuple(Variable(n, (), "parameter", 1.0, 2.0) for n in given.names)
     family = make_family(Schema(variables), Prior())
     about = {"policy": policy, "tier": tier, "study": "0" * 64}
-    return given_draws.release_given(given, family, 200, "north", 1, **about)
+    return given_draws.release_given(given, family, 200, "north", place=1, **about)
 
 
 def test_a_release_has_the_moments(parts):

@@ -37,7 +37,7 @@ from silomix.silo.ledger import (
 from silomix.silo.local import Silo, digest_cells, load_rows
 from silomix.study import digest, make_study, write_study
 from silomix.study.policy import Policy, find_policy
-from silomix.transports.flare.startup_kit import SiteSettings, open_own_silo
+from silomix.transports.flare.startup_kit import open_own_silo
 
 DEFAULT = find_policy("default")
 FOREIGN, REFUSED, SETTING, OPEN = 5, 6, 4, 7
@@ -367,11 +367,11 @@ class TestDifferencing:
         ask(1)
         reply(1)
         table, store = desk / "north/table.csv", str(desk / "store")
-        settings = SiteSettings(str(table), str(desk / "study1.toml"), "default", store)
-        silo, _ = open_own_silo(settings, "north")
+        site = {"data": str(table), "policy": "default", "store": store}
+        silo, _ = open_own_silo("north", study=str(desk / "study1.toml"), **site)
         assert silo.account.path == desk / "north" / LEDGER
         with pytest.raises(PolicyRefusal, match="allows 1 study of one table"):
-            open_own_silo(replace(settings, study=str(desk / "study2.toml")), "north")
+            open_own_silo("north", study=str(desk / "study2.toml"), **site)
 
 
 class TestCommands:

@@ -42,6 +42,10 @@ def two_chains(rng):
     return replace(local, draws=draws, partition=replace(local.partition, agreement=agreement))
 
 
+def _effective(release):
+    return release.mean * np.repeat(release.concentration, [2, 3], axis=1)
+
+
 def release_of(local, policy=OPEN, tier="summary"):
     return make_release(local, silo="north", place=1, study="s" * 64, tier=tier, policy=policy)
 
@@ -57,7 +61,7 @@ class TestOpen:
         assert (release.sizes == [30, 4]).all()
         assert release.rows == 34
         counts = mean * np.repeat(concentration, [2, 3], axis=1) - own
-        np.testing.assert_allclose(release.effective_counts, np.maximum(counts, 0.0), atol=1e-9)
+        np.testing.assert_allclose(_effective(release), np.maximum(counts, 0.0), atol=1e-9)
         totals = np.add.reduceat(np.maximum(counts, 0.0), offsets[:-1], axis=1)
         np.testing.assert_allclose(release.concentration, totals)
         assert (release.medians == np.median(local.probabilities, axis=0)).all()
@@ -194,7 +198,7 @@ class TestPolicy:
         release = release_of(clustered(rng, [520, 430], (2, 3)), DEFAULT)
         drawn = release_draws(release, 4000, model_of((2, 3), 0), 3, rng)
         shapes = weight_shapes(release, PRIOR.share(3)[0])
-        with_prior = release.effective_counts + PRIOR.share(3)[1]
+        with_prior = _effective(release) + PRIOR.share(3)[1]
         sums = np.repeat(np.add.reduceat(with_prior, [0, 2], axis=1), [2, 3], axis=1)
         means, totals = (shapes / shapes.sum(), with_prior / sums), (shapes.sum(), sums)
         # counts of ten and more: kurtosis below 4, so five standard errors of a variance

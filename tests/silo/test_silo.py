@@ -193,8 +193,8 @@ class TestSharing:
             with pytest.raises(MessageError):
                 answer(wrong, silo)
         assert silo.store.ledger == {}
-        scaled = replace(own, effective_counts=own.effective_counts / 2, policy={})
-        answer(replace(share, releases=(scaled, other)), replace(silo, policy=OPEN))
+        renamed = replace(own, policy={})
+        answer(replace(share, releases=(renamed, other)), replace(silo, policy=OPEN))
 
     def test_points_are_counted_one_by_one(self, sampled, limited):
         """Ten draws at one starting point are ten points; half a question is not answered."""

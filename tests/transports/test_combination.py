@@ -280,7 +280,11 @@ WRONG = {
     "transform of nothing": (None, {"transforms": {"sd": "log"}}, "transforms names 'sd'"),
     "no logarithm": (None, {"transforms": {"mean": "log"}}, r"'mean' has values without a log"),
     "matching by rows": (None, {"matching": "divergence"}, "matching='divergence' is not known"),
-    "vcmc alone": (None, {"aggregation": "vcmc"}, "'vcmc' needs a log-likelihood of each silo's"),
+    "vcmc alone": (
+        None,
+        {"aggregation": "vcmc"},
+        "'vcmc' needs log_likelihood=..., that of each silo's",
+    ),
     "no mapping": (None, {"rows": 300}, "rows is of type int; give a mapping from each silo"),
     "half a prior": (None, {"prior": {"mean": 3}}, "prior=.* of 'mean' is 3; give its mean, and"),
     "no sd": (None, {"prior": {"mean": (0, -1)}}, "give its mean, and an sd above 0"),

@@ -8,7 +8,6 @@ import os
 import stat
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,7 +38,6 @@ from silomix.transports.flare.controller import NoAnswer, RemoteSilos
 from silomix.transports.flare.executor import SiloExecutor, respond
 from silomix.transports.flare.session import Outcome, write_job
 from silomix.transports.flare.startup_kit import (
-    SiteSettings,
     check_names,
     open_own_silo,
     read_json,
@@ -190,7 +188,8 @@ def site(tmp_path):
     study = make_study(schema, ["north", "south"], iterations=40, seed=1)
     write_study(study, tmp_path / "study.toml")
     data, file, store = (str(tmp_path / name) for name in ("table.csv", "study.toml", "store"))
-    return SiteSettings(data, file, "open", store, silo_column="silo")
+    where = {"data": data, "study": file, "store": store}
+    return where | {"policy": "open", "silo_column": "silo"}
 
 
 class TestKit:
@@ -204,21 +203,19 @@ class TestKit:
         assert [part["id"] for part in resources["components"]] == ["launcher"]
         rules = read_json(kit / "local" / "authorization.json")["permissions"]["project_admin"]
         assert (rules["byoc"], rules["shell_commands"]) == ("none", "none")
-        assert SiteSettings(**read_json(kit / "local" / "silomix.json")) == SiteSettings(
-            **(vars(site) | {"without": []})
-        )
+        assert read_json(kit / "local" / "silomix.json") == site
 
 
 class TestWorker:
     def test_the_silo_has_its_own_rows_and_a_store_for_this_study(self, site):
-        silo, _ = open_own_silo(site, "north")
+        silo, _ = open_own_silo("north", **site)
         assert (silo.name, silo.place, silo.shard.rows) == ("north", 0, 40)
         assert silo.store.folder.name == digest(silo.study)[:16]
         with pytest.raises(StudyMismatch):
-            open_own_silo(site, "east")
+            open_own_silo("east", **site)
 
     def test_a_question_is_answered(self, site):
-        opened = open_own_silo(site, "north")
+        opened = open_own_silo("north", **site)
         study = opened[0].study
         envelope, answer = decode(respond(question(QUERY, study=study), *opened))
         asked = digest_record(QUERY)
@@ -230,7 +227,7 @@ class TestWorker:
 
     def test_a_silo_that_cannot_open_says_only_a_code_and_logs_for_its_owner(self, site, kit):
         """The executor opens the silo with the first question, from what its kit says."""
-        site_command(kit, replace(site, data="absent.csv"))
+        site_command(kit, site | {"data": "absent.csv"})
         here = SimpleNamespace(
             get_identity_name=lambda: "north",
             get_workspace=lambda: SimpleNamespace(get_root_dir=lambda: str(kit)),
@@ -260,23 +257,23 @@ class TestCommands:
     def test_a_site_checks_its_files_before_it_starts(self, site, kit, monkeypatch):
         started = []
         monkeypatch.setattr(startup_kit, "become", started.append)
-        words = ["--study", site.study, "--policy", "open", "--silo-column", "silo"]
-        done = self.run("site", kit, "--data", site.data, *words)
+        words = ["--study", site["study"], "--policy", "open", "--silo-column", "silo"]
+        done = self.run("site", kit, "--data", site["data"], *words)
         assert done.exit_code == 0, done.output
         assert "north: 40 rows, policy open, study" in done.output
         assert "nvflare.private.fed.app.client.client_train" in started[0]
-        assert read_json(kit / "local" / "silomix.json")["data"] == str(site.data)
+        assert read_json(kit / "local" / "silomix.json")["data"] == str(site["data"])
         assert self.run("site", kit, "--data", "absent.csv", *words).exit_code == 3
         assert len(started) == 1
 
     def test_wrong_settings_or_no_flare(self, site, tmp_path, monkeypatch):
         wrong = ["--admin", tmp_path, "--without", "east", "--out", tmp_path / "out"]
-        assert self.run("run", site.study, *wrong).exit_code == 5
-        in_use = self.run("provision", site.study, "--out", tmp_path)
+        assert self.run("run", site["study"], *wrong).exit_code == 5
+        in_use = self.run("provision", site["study"], "--out", tmp_path)
         assert in_use.exit_code == 4
-        assert "not empty" in in_use.output
+        assert "exists already; give another folder" in in_use.output
         monkeypatch.setattr(startup_kit, "find_spec", lambda _: None)
-        failed = self.run("provision", site.study, "--out", tmp_path / "kits")
+        failed = self.run("provision", site["study"], "--out", tmp_path / "kits")
         assert failed.exit_code == 4
         assert "silomix[flare]" in failed.output
 

@@ -15,7 +15,7 @@ from silomix.messages import (
     ShareReleases,
 )
 from silomix.silo.summed_draws import sum_up_draws
-from silomix.transports.from_draws import GivenDraws
+from silomix.transports.combination import GivenDraws
 
 
 @pytest.fixture

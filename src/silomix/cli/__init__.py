@@ -15,7 +15,7 @@ from silomix.cli.terminal import EPILOG
 
 # Modules with commands, and modules that are one command with commands of its own, in the order
 # of the help page. A command is a function called `..._command`; its docstring is its help.
-MODULES = ("prepare", "one_table", "exchange", "silo_side", "combine")
+MODULES = ("prepare", "one_table", "exchange", "silo_side")
 GROUPS = ("ehr", "flare")
 
 

@@ -231,17 +231,9 @@ def tell_guess(study: Study, kind: Sequence[str] | None) -> list[str]:
 
 
 def about_columns(
-    table: Table,
-    silo: str | None,
-    others: Sequence[str] = (),
-    *,
-    variables: str | None = None,
-    exclude: str | None = None,
-    kind: Sequence[str] | None = None,
-    bins: Sequence[str] | None = None,
-    **options: Any,
+    table: Table, silo: str | None, others: Sequence[str] = (), **options: Any
 ) -> dict[str, Any]:
-    """Return the options of a command as keywords: what they say of columns as `fit` has it.
+    """Return the options of a command as keywords: what `COLUMNS` among them say, as `fit` has it.
 
     Parameters
     ----------
@@ -249,7 +241,10 @@ def about_columns(
     silo : the column that names each row's silo, if there is one.
     others : columns that are left out, as those that --exclude names are.
     """
-    used, unwanted = split(variables), split(exclude) or []
+    used, unwanted = (
+        split(options.pop("variables", None)),
+        split(options.pop("exclude", None)) or [],
+    )
     if used is not None and unwanted:
         raise typer.BadParameter("--variables and --exclude both say which columns; give one")
     if used is None and (unwanted or others):
@@ -258,8 +253,9 @@ def about_columns(
             find_column(frame, name, "to exclude")
         apart = {*unwanted, *others, silo, options.get("frequency")}
         used = [name for name in frame.columns if name not in apart]
-    counts = {name: _number_or_word(text) for name, text in by_column("--bins", bins).items()}
-    kinds = by_column("--kind", kind)
+    bins = by_column("--bins", options.pop("bins", None))
+    counts = {name: _number_or_word(text) for name, text in bins.items()}
+    kinds = by_column("--kind", options.pop("kind", None))
     return options | given(variables=used, kinds=kinds or None, bins=counts or None)
 
 

@@ -1,4 +1,4 @@
-"""The commands of a study by file: the coordinator's, and a silo's."""
+"""The commands of a study by file: the coordinator's, a silo's, and for releases of draws."""
 # annotations are evaluated here, since the options are made from them
 
 import logging
@@ -14,7 +14,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from silomix.cli.command import command
+from silomix.cli.command import by_column, command, settings_of
 from silomix.cli.terminal import Shown, exit_code
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
@@ -22,6 +22,7 @@ from silomix.messages import REFUSALS
 from silomix.messages.progress import showing
 from silomix.model.files import private_file
 from silomix.model.sentences import listing
+from silomix.posterior import Posterior
 from silomix.report.display import frame_view, printable
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.report.run_sections import reply
@@ -31,6 +32,7 @@ from silomix.study import Study, digest, read_study
 from silomix.study.policy import echo, find_policy
 from silomix.study.validation import cores
 from silomix.transports import exchange_folder
+from silomix.transports.combination import combine_releases
 from silomix.transports.file_answers import Answered, answer_questions
 from silomix.transports.file_exchange import FileExchange, Unanswered
 
@@ -68,10 +70,8 @@ def coordinate_command(
     except Unanswered as waiting:
         ended = waiting if waiting.missing else SiloError()  # nobody is left who will answer
         return _show_open(waiting, exit_code(ended))
-    written = write_posterior(out, posterior)
-    record = posterior_record(posterior) | {"questions": silos.asked, "files": written}
-    last = f"Questions: {silos.asked}, all answered\nResults: {out}"
-    return Shown(record, posterior_view(posterior), last)
+    answered = f"Questions: {silos.asked}, all answered\n"
+    return _show_results(out, posterior, answered, questions=silos.asked)
 
 
 @command(settings={"silo_column": str, "frequency": str, "table_name": str})
@@ -145,6 +145,54 @@ def answer_command(
         last += f"\nWhy a question was refused, in the silo's own log: {home / LOG}"
     code = exit_code(SiloError()) if refused else 0
     return Shown(record, _answers_view(asked, done, given=policy), last, code)
+
+
+@command(settings=settings_of("matching", "drift", "alpha", "seed", "title"))
+def combine_command(
+    folders: list[Path],
+    *,
+    out: Path,
+    aggregation: str = "product",
+    transform: list[str] | None = None,
+    prior: list[str] | None = None,
+    force: bool = False,
+    **settings: Any,
+) -> Shown:
+    """Combine mixtures that silos fitted elsewhere, from their release folders.
+
+    Parameters
+    ----------
+    folders : One from each silo, written by release --draws.
+    aggregation : product, cmc or uniform.
+    transform : sd=log, logit or none; by the range of the draws if left out. Repeatable.
+    prior : sd=0,1.5, mean and sd of the silos' prior, transformed; wide if left out. Repeatable.
+    alpha : Concentration of the weights' prior in the silos (default 1).
+
+    Examples
+    --------
+    silomix combine release-of-north release-of-south --out results
+    """
+    check_free(posterior_files(out), force=force)
+    settings["transforms"] = by_column("--transform", transform)
+    settings["prior"] = {n: _pair(law) for n, law in by_column("--prior", prior).items()}
+    posterior = combine_releases(folders, aggregation=aggregation, **settings)
+    return _show_results(out, posterior)
+
+
+def _show_results(out: Path, posterior: Posterior, first: str = "", **more: object) -> Shown:
+    """Write a posterior's results, and return them with whatever `more` there is."""
+    record = posterior_record(posterior) | more | {"files": write_posterior(out, posterior)}
+    return Shown(record, posterior_view(posterior), f"{first}Results: {out}")
+
+
+def _pair(law: str) -> list[float]:
+    """Return the two numbers in a prior's MEAN,SD."""
+    try:
+        mean, sd = map(float, law.split(","))
+    except ValueError:
+        text = f"{law!r} is not MEAN,SD, such as 0,1.5"
+        raise typer.BadParameter(text, param_hint="--prior") from None
+    return [mean, sd]
 
 
 def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:

@@ -173,8 +173,8 @@ def site_command(
     where["policy"] = rules if rules.suffix else str(rules)  # a file, or the name of a preset
     # the site runs in a folder of its own
     paths = {name: str(path.resolve()) for name, path in where.items() if isinstance(path, Path)}
-    settings = startup_kit.SiteSettings(**where | paths)
-    silo, _ = startup_kit.open_own_silo(settings, startup_kit.read_startup(kit, "client")["fqsn"])
+    settings = where | paths
+    silo, _ = startup_kit.open_own_silo(startup_kit.read_startup(kit, "client")["fqsn"], **settings)
     about = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
     typer.echo(f"{silo.name}: {about}", err=True)
     startup_kit.become(startup_kit.site_command(kit, settings))

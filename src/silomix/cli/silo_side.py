@@ -166,7 +166,8 @@ def release_command(
         if rows is None:
             raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
         where, words = (weights, split(parameters), None), by_column("--transform", transform)
-        loaded, plan, made = read_elsewhere(draws, silo, rules, rows, where, words)
+        about = {"rows": {silo: rows}, "transforms": words}
+        loaded, plan, made = read_elsewhere(draws, silo, rules, where, **about)
         opened = ledgers.open_account(loaded, plan, silo, rules, draws, **counted)
         return _write_release(made, plan, opened, out, force=force)
     if table is None or study is None:
@@ -188,17 +189,15 @@ def release_command(
 
 
 def read_elsewhere(
-    path: Path,
-    silo: str,
-    rules: Policy,
-    rows: int,
-    where: tuple[str, list[str] | None, None],
-    transforms: dict[str, str],
+    path: Path, silo: str, rules: Policy, where: Any, **about: Any
 ) -> tuple[Loaded, Study, Release]:
-    """Return draws as the ledger has rows, a study of this silo alone, and what may leave."""
-    tier = "draws" if "draws" in rules.tiers else "summary"
-    about: dict[str, Any] = {"transforms": transforms, "prior": {}, "policy": rules, "tier": tier}
-    plan, (made,), _ = sum_up_draws({silo: path}, where, rows={silo: rows}, **about)
+    """Return draws as the ledger has rows, a study of this silo alone, and what may leave.
+
+    `where` and `about` are those of `sum_up_draws`.
+    """
+    about |= {"prior": {}, "policy": rules}
+    about["tier"] = "draws" if "draws" in rules.tiers else "summary"
+    plan, (made,), _ = sum_up_draws({silo: path}, where, **about)
     # in the place of rows, what the ledger tells one answer from another by
     shard = Shard(plan.table_schema, np.zeros((made.clusters, 0), np.uint8), made.medians)
     cells = hashlib.sha256(path.read_bytes()).hexdigest()

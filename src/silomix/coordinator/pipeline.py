@@ -15,7 +15,7 @@ from silomix.coordinator.polish import chains_for, own_profiles, polish, startin
 from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
 from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress
-from silomix.messages.rounding import allow_for_rounding
+from silomix.messages.rounding import with_effective_counts
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.families.dirichlet import sum_by
 from silomix.posterior.chains import SILO_DRAWS
@@ -25,7 +25,7 @@ from silomix.posterior.verdict import PosteriorDiagnostics, count_bytes, make_pr
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.prior import PooledModel
     from silomix.study import Study
 
@@ -53,7 +53,7 @@ def run_study(
         found, diagnostics = find_pooled_posterior(study, asked, model, tell)
     else:
         replies: Mapping[str, Release] = asked.ask(SampleLocally())
-        releases = [allow_for_rounding(replies[s], model, len(replies)) for s in silos.names]
+        releases = [with_effective_counts(replies[s], model, len(replies)) for s in silos.names]
         found, diagnostics = find_consensus(study, releases, asked, model, threads)
 
     parts = ordered(found)
@@ -92,14 +92,10 @@ def find_consensus(
         correspondence, kappa, aggregated = combine(weighed)
 
     rows = np.array([release.rows for release in releases])
-    matched, trace = aggregated.matched, None
-    parts = Parts(
-        aggregated.weights,
-        np.moveaxis(matched.weights, 0, 1),
-        aggregated.probabilities,
-        correspondence,
-        aggregated.silo_weights,
-    )
+    matched, trace, own = aggregated.matched, None, None
+    weights: Reals = aggregated.weights
+    shared: Reals = aggregated.probabilities
+    by_silo: Reals = np.moveaxis(matched.weights, 0, 1)
     if rounds:
         silos.say("polishing")
         start = starting_point(matched, aggregated.probabilities, rows, model.family, kappa)
@@ -107,13 +103,11 @@ def find_consensus(
         kept = study.kept_draws
         found = polish(start, silos, settings, model, kept_draws=kept, most_bytes=left, report=tell)
         trace, by_silo = found.trace, found.weights_by_silo
-        over_all = np.einsum("tsc,s->tc", by_silo, rows / rows.sum())
-        parts = replace(parts, weights=over_all, weights_by_silo=by_silo)
+        weights = np.einsum("tsc,s->tc", by_silo, rows / rows.sum())
         shared, own = found.probabilities, found.silo_profiles
-        parts = replace(parts, profile_draws=shared, silo_profiles=own)
     elif kappa is not None:
         shared, own = draw_under_drift(releases, correspondence, aggregated, kappa, model)
-        parts = replace(parts, profile_draws=shared, silo_profiles=own)
+    parts = Parts(weights, by_silo, shared, correspondence, aggregated.silo_weights, own)
     smallest = parts.weights.astype(np.float32).mean(axis=0, dtype=np.float64).min() * rows.sum()
     unknown = correspondence.confidence is None
     judged = {release.silo: release.diagnostics for release in releases}

@@ -24,6 +24,7 @@ from silomix.messages.container import (
     FLOATS,
     INTEGERS,
     MOST_ROWS,
+    STAYS,
     Array,
     Number,
     Share,
@@ -112,30 +113,28 @@ class Release:
     Attributes
     ----------
     silo, place : its name, and its place in the roster.
-    rows : n_s, the sum of the sizes: under a policy that rounds, a rounded number.
     sizes : (cluster,), rows of each local cluster.
     medians : (cluster, parameter), posterior medians; in tier "summary", those given mean and
         concentration.
     mean : (cluster, statistic), of a row, without the prior: of categories, the levels' shares.
     concentration : (cluster, variable), how many rows the draws are worth, without the prior: by
         the moments of the draws. Doubt about who belongs counts as less data.
-    effective_counts : (cluster, statistic): mean × concentration.
     tier : "draws", or "summary" where the draws stay in the silo and are re-made from the above.
     weights, probabilities : (draw, cluster) and (draw, cluster, parameter); None in tier "summary".
     diagnostics : what the silo says of its run.
     study : digest of the study it was made under.
     policy : the silo's policy, echoed: `silomix.study.policy.Policy(**policy)`.
     checks : what the policy's rules did, as far as that may be said outside.
+    effective_counts : (cluster, statistic): mean × concentration, or less. They do not travel: the
+        coordinator sets them (`silomix.messages.rounding.with_effective_counts`).
     """
 
     silo: Text
     place: Whole
-    rows: Annotated[int, Field(ge=1, le=MOST_ROWS)]
     sizes: Annotated[Ints, Array("cluster", INTEGERS, 1, MOST_ROWS)]
     medians: Annotated[Floats, Array("cluster parameter")]
     mean: Annotated[Floats, Array("cluster statistic")]
     concentration: Annotated[Floats, Array("cluster variable", least=0, most=MOST_ROWS)]
-    effective_counts: Annotated[Floats, Array("cluster statistic")]
     tier: Tier
     weights: Weights | None
     probabilities: Profiles | None
@@ -143,6 +142,12 @@ class Release:
     study: Text
     policy: EchoedPolicy = field(default_factory=lambda: echo(OPEN))
     checks: tuple[Check, ...] = ()
+    effective_counts: Any = field(default=None, metadata=STAYS)
+
+    @property
+    def rows(self) -> int:
+        """n_s, the sum of the sizes: under a policy that rounds, a rounded number."""
+        return int(self.sizes.sum())
 
     @property
     def clusters(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cache
@@ -37,13 +38,17 @@ NORMALISED = 1e-4
 MOST_ROWS = 2**53
 # No likelihood, slope or cost is larger; sums of what is smaller stay finite.
 LARGEST = 1e100
-FORMAT, VERSION = "silomix message", 5
+FORMAT, VERSION = "silomix message", 6
 HEAD = "message.json"
+# Metadata of a record's field that is no part of its message.
+STAYS = {"stays": True}
 # Bytes of a message that is read.
 LARGEST_MESSAGE = 1 << 30
 # Bytes: the head of a question that shows a thousand releases.
 LARGEST_HEAD = 8_000_000
 LONGEST_SHOWN = 40
+# In the path of an array.
+PLACE_IN_LIST = re.compile(r"\.([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ def seal(envelope: Envelope, record: Any) -> tuple[dict[str, Any], Arrays]:
     """Return the head of a message, and its arrays by the path of their fields."""
     kind = type(record).__name__
     plain, arrays = pack(record)
-    said = asdict(_validate(ENVELOPE, asdict(envelope) | {"kind": kind}))
+    said = asdict(validate(ENVELOPE, asdict(envelope) | {"kind": kind}))
     head = {"format": FORMAT, "version": VERSION} | said
     return head | {"content": _digest(kind, plain, arrays), "fields": plain}, arrays
 
@@ -225,11 +230,11 @@ def unseal(head: dict[str, Any], arrays: Arrays) -> tuple[Envelope, Any]:
             f"it is no {FORMAT} of version {VERSION}; use the same silomix on both sides"
         )
     plain, content = head.pop("fields", None), head.pop("content", None)
-    envelope = _validate(ENVELOPE, head)
+    envelope = validate(ENVELOPE, head)
     record = unpack(envelope.kind, plain, arrays)
     # what is made of a message is what it says: nothing more is in it, and nothing was coerced
     again: Arrays = {}
-    if asdict(envelope) != head or _split(record, "", again) != plain:
+    if asdict(envelope) != head or split(record, "", again) != plain:
         raise MessageError(f"it has fields or values that a {envelope.kind} has not")
     if again.keys() != arrays.keys() or _digest(envelope.kind, plain, again) != content:
         raise MessageError("it does not have the digest of what is in it: it was changed")
@@ -245,7 +250,7 @@ def pack(record: Any) -> tuple[dict[str, Any], Arrays]:
         When the record, or something in it, is not declared to travel.
     """
     arrays: Arrays = {}
-    plain = _split(record, "", arrays)
+    plain = split(record, "", arrays)
     unpack(type(record).__name__, plain, arrays)
     return plain, arrays
 
@@ -258,13 +263,14 @@ def unpack(kind: str, plain: Any, arrays: Arrays) -> Any:
     MessageError
         When fields or arrays are not as declared.
     """
-    found = _validate(_reader(kind), _join(plain, "", arrays))
+    found = validate(_reader(kind), join(plain, "", arrays))
     for record in (found, *getattr(found, "releases", ())):
         axis_lengths(record)
     return found
 
 
-def _validate(reader: TypeAdapter[Any], values: Any) -> Any:
+def validate(reader: TypeAdapter[Any], values: Any) -> Any:
+    """Return what the reader makes of plain values; refuse them in a sentence."""
     try:
         return reader.validate_python(values)
     except ValidationError as error:
@@ -273,7 +279,7 @@ def _validate(reader: TypeAdapter[Any], values: Any) -> Any:
         raise MessageError(f"{shorten(place)}: {first['msg']:.300}") from None
 
 
-def _split(value: Any, path: str, arrays: Arrays) -> Any:
+def split(value: Any, path: str, arrays: Arrays) -> Any:
     """Return a value as JSON holds it, its arrays set aside under their paths."""
     if isinstance(value, np.ndarray):
         # safetensors copies memory from the first number on: of a view, that of its neighbours
@@ -281,23 +287,24 @@ def _split(value: Any, path: str, arrays: Arrays) -> Any:
         arrays[path[1:]] = array.reshape(value.shape)
         return None
     if is_dataclass(value):
-        value = {each.name: getattr(value, each.name) for each in fields(value)}
+        travel = [each.name for each in fields(value) if each.metadata != STAYS]
+        value = {name: getattr(value, name) for name in travel}
     if isinstance(value, Mapping):
-        return {key: _split(part, f"{path}.{key}", arrays) for key, part in value.items()}
+        return {key: split(part, f"{path}.{key}", arrays) for key, part in value.items()}
     if isinstance(value, tuple | list):
-        return [_split(part, f"{path}.{at}", arrays) for at, part in enumerate(value)]
+        return [split(part, f"{path}.{at}", arrays) for at, part in enumerate(value)]
     if isinstance(value, np.generic):
         value = value.item()
     # JSON has no such numbers
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _join(value: Any, path: str, arrays: Arrays) -> Any:
-    """Return plain values with the arrays where their paths lead; undoes `_split`."""
+def join(value: Any, path: str, arrays: Arrays) -> Any:
+    """Return plain values with the arrays where their paths lead; undoes `split`."""
     if isinstance(value, dict):
-        return {key: _join(part, f"{path}.{key}", arrays) for key, part in value.items()}
+        return {key: join(part, f"{path}.{key}", arrays) for key, part in value.items()}
     if isinstance(value, list):
-        return [_join(part, f"{path}.{at}", arrays) for at, part in enumerate(value)]
+        return [join(part, f"{path}.{at}", arrays) for at, part in enumerate(value)]
     return arrays.get(path[1:]) if value is None else value
 
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain, count, groupby
@@ -39,7 +38,7 @@ from numpy.typing import NDArray
 from silomix.errors import MessageError
 from silomix.kernels.arrays import Ints
 from silomix.messages import Check, Release
-from silomix.messages.container import Arrays, declared_arrays
+from silomix.messages.container import PLACE_IN_LIST, Arrays, declared_arrays
 from silomix.model.families import make_family
 from silomix.model.families.rounded import CLUSTER, SILO, UNIFORM
 from silomix.model.prior import Prior
@@ -57,7 +56,6 @@ MOST_LINES = 5_000
 # Bytes. Airlocks take no more lines, the heading's included, and bytes in a file.
 LARGEST_FILE = 16_000_000
 
-PLACE_IN_LIST = re.compile(r"\.([0-9]+)")
 BASES = {CLUSTER: "cluster", SILO: "silo", UNIFORM: "uniform"}
 NUMBER_BASES = BASES | {UNIFORM: "prior"}
 KEYS = ["cluster", "variable", "level"]
@@ -197,14 +195,13 @@ def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
     mean = np.ones((len(sizes), int(family.statistics.sum())))
     mean[:, statistic] = means
     arrays = {"sizes": sizes, "mean": mean, "concentration": concentration, "medians": medians}
-    # nothing has been held against its bounds yet: what overflows here is refused there
-    with np.errstate(over="ignore", invalid="ignore"):
-        arrays["effective_counts"] = mean * family.repeat(concentration)
-        if "weights.csv" in files:
+    if "weights.csv" in files:
+        # nothing has been held against its bounds yet: what overflows here is refused there
+        with np.errstate(over="ignore"):
             weights = _read_numbers(files, "weights", 1).astype(np.float32)
             drawn = _read_numbers(files, "probabilities", 2).astype(np.float32)
-            shape = len(weights), len(sizes), len(variable)
-            arrays |= {"weights": weights, "probabilities": drawn.reshape(shape)}
+        shape = len(weights), len(sizes), len(variable)
+        arrays |= {"weights": weights, "probabilities": drawn.reshape(shape)}
     return arrays, schema
 
 

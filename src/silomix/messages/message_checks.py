@@ -186,7 +186,11 @@ def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:
 
 
 def _odd_parameters(record: Any, family: Product) -> Problems:
-    """Yield what is wrong with the parameters, and with the mean statistics, of a record."""
+    """Yield what is wrong with the parameters, the mean statistics and the draws of a record."""
+    if isinstance(record, messages.Release):
+        drawn = {record.weights is not None, record.probabilities is not None}
+        if drawn != {record.tier == "draws"}:
+            yield f"has draws that do not go with tier {record.tier!r}"
     checks: dict[str, Callable[[Any], str]] = {
         "probabilities": family.problems,
         "medians": partial(family.problems, together=False),
@@ -226,8 +230,7 @@ def _shown(query: messages.DivergenceCost | messages.ShareReleases, terms: Terms
     if len(query.groups) != len(query.releases):
         yield f"has groups of {len(query.groups)} silos and {len(query.releases)} releases"
     for release, group in zip(query.releases, query.groups, strict=True):
-        scaled = terms.study.matching.refine > 0
-        for problem in _release(release, Terms(terms.study, release.silo), scaled=scaled):
+        for problem in _release(release, Terms(terms.study, release.silo)):
             yield f"shows a release of {release.silo!r} that {problem}"
         yield from _range("clusters in a group", len(group), release.clusters, release.clusters)
         yield from _range("groups", group.max(), 0, terms.bounds["cluster"][1] - 1)
@@ -277,7 +280,7 @@ def _assign_query(query: messages.AssignRows, terms: Terms) -> Problems:
         yield from _range("groups", query.groups.max(), 0, query.weights.shape[1] - 1)
 
 
-def _release(reply: Release, terms: Terms, *, scaled: bool = False) -> Problems:
+def _release(reply: Release, terms: Terms) -> Problems:
     study = terms.study
     place = study.silos.index(terms.silo)
     due = {"silo": terms.silo, "place": place, "study": digest(study), "tier": study.tier}
@@ -285,21 +288,6 @@ def _release(reply: Release, terms: Terms, *, scaled: bool = False) -> Problems:
         if getattr(reply, word) != wanted:
             yield f"is of {word} {getattr(reply, word)!r:.70} instead of {wanted!r}"
     yield from _fits(reply, terms, cluster=(1, study.model.components))
-    yield from _contradictions(reply, terms.family, scaled=scaled)
-
-
-def _contradictions(release: Release, family: Product, *, scaled: bool = False) -> Problems:
-    """Yield what does not go together; a refined matching shows effective counts `scaled` down."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        said = release.mean * family.repeat(release.concentration)
-    counts = release.effective_counts
-    smaller = scaled and bool((np.abs(counts) <= np.abs(said)).all())
-    if not (smaller or np.array_equal(counts, said)):
-        yield "has effective counts that are not mean times concentration"
-    if release.rows != release.sizes.sum():
-        yield f"has {release.rows:,} rows and sizes that sum to {release.sizes.sum():,}"
-    if {release.weights is None, release.probabilities is None} != {release.tier == "summary"}:
-        yield f"has draws that do not go with tier {release.tier!r}"
 
 
 def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
@@ -310,7 +298,6 @@ def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
 def release_problems(release: Release, family: Product) -> Problems:
     """Yield what is wrong with a release, as far as can be said without its study."""
     yield from _odd_parameters(release, family)
-    yield from _contradictions(release, family)
     yield from _own_breaches(release, family)
 
 

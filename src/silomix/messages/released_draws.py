@@ -104,8 +104,7 @@ def random_order(available: int, count: int, rng: Rng) -> Ints:
 def same_draws(one: Release, other: Release) -> bool:
     """Tell whether whoever makes draws of two releases makes the same.
 
-    Effective counts, which a refined matching scales, are no part of that, nor is the policy, of
-    which the silo may since have changed what else can be asked.
+    The policy is no part of that: the silo may since have changed what else can be asked.
     """
     parts = ("sizes", "mean", "concentration", "weights", "probabilities")
     return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in parts)

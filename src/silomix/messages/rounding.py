@@ -55,14 +55,15 @@ def own_draws(release: Release, count: int, model: PooledModel, silos: int, rng:
     return np.stack(each, axis=1)
 
 
-def allow_for_rounding(release: Release, model: PooledModel, silos: int) -> Release:
-    """Return a release whose effective counts know what rounding hides.
+def with_effective_counts(release: Release, model: PooledModel, silos: int) -> Release:
+    """Return a release with effective counts: mean × concentration, unless rounding hides more.
 
-    They are those of a posterior with the moments of the draws behind the release, so that a floor
-    counts as the doubt it is. A release without rules comes back as it is.
+    Then they are those of a posterior with the moments of the draws behind the release, so that a
+    floor counts as the doubt it is.
     """
     if not has_rules(release):
-        return release
+        said = release.mean * model.family.repeat(release.concentration)
+        return replace(release, effective_counts=said)
     rng = np.random.default_rng([model.seed, STREAM, release.place])
     drawn = own_draws(release, OWN_DRAWS, model, silos, rng)
     return replace(release, effective_counts=_worth(drawn, model, silos))
@@ -93,7 +94,7 @@ def with_own_counts(
     """
     family = model.family
     others = family.fit(probabilities)
-    np.subtract.at(others, groups, allow_for_rounding(release, model, silos).effective_counts)
+    np.subtract.at(others, groups, with_effective_counts(release, model, silos).effective_counts)
     numbers = family.posterior(family.valid(others))
     for cluster, worth in zip(groups, _worth(own, model, silos), strict=True):
         numbers[cluster] = family.posterior(worth, numbers[cluster])

@@ -1,11 +1,11 @@
 """Posterior <-> one file: arrays and one JSON document in safetensors, gzipped.
 
-The document, in the metadata under `DOCUMENT`, is the posterior with null in the place of every
-array; `ARRAYS` says what each array is. A silo's weight or probability that is the shared one, bit
-for bit, is not written twice: nan stands in its place. Draws are float32, memberships counted in
-parts of 10,000, and a row's label is its most probable cluster. Safetensors does not compress, and
-gzip halves such a file; it also adds the checksum by which damage is found. The same posterior
-always makes the same bytes.
+The document, in the tensor `DOCUMENT`, is the posterior with null in the place of every array; an
+array has the path of its attribute for a name, and `ARRAYS` says what each must be. A silo's weight
+or probability that is the shared one, bit for bit, is not written twice: nan stands in its place.
+Draws are float32, memberships counted in parts of 10,000, and a row's label is its most probable
+cluster. Safetensors does not compress, and gzip halves such a file; it also adds the checksum by
+which damage is found. The same posterior always makes the same bytes.
 
 Nothing in a file is believed. It is checked here, once. `make_datatree` gives the same to ArviZ.
 """
@@ -15,21 +15,31 @@ from __future__ import annotations
 import json
 import zlib
 from collections import ChainMap
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic_core import from_json
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from silomix import messages
-from silomix.errors import FileError, MissingDependency, SettingsError
+from silomix.errors import FileError, MessageError, MissingDependency, SettingsError
 from silomix.kernels import arrays as short_names
+from silomix.messages.container import (
+    FLOATS,
+    INTEGERS,
+    PLACE_IN_LIST,
+    Array,
+    Arrays,
+    join,
+    split,
+    validate,
+)
 from silomix.model import draws
 from silomix.model.files import replace_file, writing
 from silomix.posterior import global_posterior, verdict
@@ -44,64 +54,41 @@ if TYPE_CHECKING:
 
     from silomix.posterior.global_posterior import Posterior
 
-Arrays = dict[str, NDArray[Any]]
-
-HEAD = {"kind": "silomix posterior", "format": 3}
-# Key of the document in the container's metadata.
-DOCUMENT = "posterior"
+HEAD = {"kind": "silomix posterior", "format": 4}
+DOCUMENT = "posterior.json"
 # What zlib calls a gzip file.
 GZIP = 31
 # Times its length, and bytes, that a file may unfold to: gzip could make a thousand of one.
 UNFOLDS, ALWAYS = 200, 100_000_000
 # Largest share: draws in float32 that were added up may be a little above one.
 TOP = 1.001
+SINGLES, DOUBLES = FLOATS[:1], FLOATS[1:]
 
-
-class Array(NamedTuple):
-    """What an array must be: its type, its axes, and the least and the largest value.
-
-    An axis of one name is as long in all arrays. A `high` that is an axis means: numbers of what
-    lies along it.
-    """
-
-    dtype: str
-    axes: tuple[str, ...]
-    low: float | None = None
-    high: float | str = np.inf
-
-
-# Of a log-likelihood: one that is infinite cannot be drawn.
-LARGEST = 1e300
-
-# Arrays by attribute of the posterior, and those of `TRACES`.
-# Groups and sizes are those of all silos, one after the other, `counts` of each silo.
+# Arrays by attribute of the posterior, of which lists have one for each silo.
 ARRAYS = {
-    "weights": Array("<f4", ("draw", "cluster"), 0, TOP),
-    "weights_by_silo": Array("<f4", ("draw", "silo", "cluster"), 0, TOP),
-    "probabilities": Array("<f4", ("draw", "cluster", "parameter"), 0, TOP),
-    "correspondence.counts": Array("<i8", ("silo",), 1, 2**31),
-    "correspondence.groups": Array("<i8", ("local cluster",), 0, "cluster"),
-    "correspondence.sizes": Array("<i8", ("local cluster",)),
-    "correspondence.confidence": Array("<f8", ("local cluster", "local cluster"), 0, TOP),
-    "silo_weights.weights": Array("<f8", ("silo",), 0, TOP),
-    "silo_weights.profiles": Array("<f8", ("silo", "cluster"), 0, TOP),
-    "silo_profiles.kappa": Array("<f8", ("kappa draw", "variable"), np.finfo(np.float64).tiny),
-    "silo_profiles.probabilities": Array(
-        "<f4", ("silo draw", "silo", "cluster", "parameter"), 0, TOP
+    "weights": Array("draw cluster", SINGLES, 0, TOP),
+    "weights_by_silo": Array("draw silo cluster", SINGLES, 0, TOP),
+    "profile_draws": Array("draw cluster parameter", SINGLES, 0, TOP),
+    "correspondence.groups": Array("own_cluster", INTEGERS, 0),
+    "correspondence.sizes": Array("own_cluster", INTEGERS, 0),
+    "correspondence.confidence": Array("local_cluster local_cluster", DOUBLES, 0, TOP),
+    "silo_weights.weights": Array("silo", DOUBLES, 0, TOP),
+    "silo_weights.profiles": Array("silo cluster", DOUBLES, 0, TOP),
+    "silo_profiles.kappa": Array(
+        "kappa_draw variable", DOUBLES, float(np.finfo(np.float64).tiny), np.inf
     ),
-    "assignment.membership": Array("<u2", ("row", "cluster"), 0, PARTS),
-    "assignment.silos": Array("<i8", ("row",), 0, "silo"),
-    "assignment.missing": Array("<i8", ("silo", "variable"), 0),
-    "diagnostics.elbo": Array("<f8", ("step",), -LARGEST, LARGEST),
-    "polish.0": Array("<f8", ("round",), -LARGEST, LARGEST),
-    "polish.1": Array("<f8", ("check", "finding")),
+    "silo_profiles.probabilities": Array("silo_draw silo cluster parameter", SINGLES, 0, TOP),
+    "assignment.membership": Array("row cluster", ("uint16",), 0, PARTS),
+    "assignment.silos": Array("row", INTEGERS, 0),
+    "assignment.missing": Array("silo variable", INTEGERS, 0),
+    "diagnostics.elbo": Array("step"),
+    "diagnostics.polish.values.log_likelihood": Array("round"),
+    "diagnostics.polish.values.movement": Array("check finding"),
 }
 # By array of the silos' own values, (draw, silo, …), that of the shared ones: (draw, …).
-SHARED = {"weights_by_silo": "weights", "silo_profiles.probabilities": "probabilities"}
-# The polish's traces: name of the array, and of the trace.
-TRACES = {"polish.0": "log_likelihood", "polish.1": "movement"}
-# The attribute of the posterior that has another name in the file.
-DRAWS, DRAWS_IN_FILE = "profile_draws", "probabilities"
+SHARED = {"weights_by_silo": "weights", "silo_profiles.probabilities": "profile_draws"}
+# Arrays that number what lies along an axis.
+NUMBERED = {"correspondence.groups": "cluster", "assignment.silos": "silo"}
 # What a document and arrays raise that were not written together.
 MISFITS = (AttributeError, LookupError, TypeError, ValueError, SafetensorError, zlib.error)
 
@@ -117,45 +104,37 @@ class Document(BaseModel):
 # the records' modules import each other's names for annotations alone
 MODULES = (short_names, messages, draws, global_posterior, verdict)
 Document.model_rebuild(_types_namespace=dict(ChainMap({"Study": Study}, *map(vars, MODULES))))
+READER = TypeAdapter(Document)
 
 
 def save(posterior: Posterior, path: str | Path) -> Path:
     """Write a posterior to a file of its owner's alone, whole or not at all; return its path."""
     target = Path(path)
-    parts = {DRAWS_IN_FILE if n == DRAWS else n: part for n, part in vars(posterior).items()}
-    document = to_json(HEAD | parts, inf_nan_mode="strings", fallback=_without_arrays)
-    metadata = {DOCUMENT: document.decode()}
-    content = zlib.compress(save_arrays(_arrays(posterior), metadata=metadata), wbits=GZIP)
-    with writing(target, FileError):
-        replace_file(target, content, private=True)
-    return target
-
-
-def _without_arrays(value: NDArray[Any] | np.generic) -> object:
-    return None if isinstance(value, np.ndarray) else value.item()
-
-
-def _arrays(posterior: Posterior) -> Arrays:
-    arrays: Arrays = {}
-    for name in ARRAYS.keys() - TRACES.keys():
-        value: Any = posterior
-        path = DRAWS if name == DRAWS_IN_FILE else name.replace("counts", "groups")
-        for attribute in path.split("."):
-            value = value and getattr(value, attribute)
-        if value is None:
-            continue
-        if name == "assignment.membership":
-            value = in_parts(value)
-        if isinstance(value, tuple):
-            value = list(map(len, value)) if name.endswith("counts") else np.concatenate(value)
-        # safetensors writes memory as it lies, so every array must be in C order
-        arrays[name] = np.asarray(value, ARRAYS[name].dtype, order="C")
+    document, arrays = _separate(posterior)
+    if "assignment.membership" in arrays:
+        del arrays["assignment.labels"]
+        arrays["assignment.membership"] = in_parts(arrays["assignment.membership"])
+    for name, array in arrays.items():
+        arrays[name] = array.astype(_declared(name).dtypes[0], copy=False)
     for name in SHARED.keys() & arrays.keys():
         own = arrays[name]
         arrays[name] = np.where(own == _shared(arrays, name), np.float32("nan"), own)
-    if polish := posterior.diagnostics.polish:
-        arrays |= {name: np.asarray(polish.values[TRACES[name]], order="C") for name in TRACES}
-    return arrays
+    text = json.dumps(HEAD | document, ensure_ascii=False, allow_nan=False).encode()
+    content = save_arrays(arrays | {DOCUMENT: np.frombuffer(text, np.uint8)})
+    with writing(target, FileError):
+        replace_file(target, zlib.compress(content, wbits=GZIP), private=True)
+    return target
+
+
+def _separate(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
+    """Return a posterior as plain values, null for arrays, and the arrays by path."""
+    arrays: Arrays = {}
+    study = posterior.study.model_dump(mode="json")
+    return split(vars(posterior) | {"study": study}, "", arrays), arrays
+
+
+def _declared(path: str) -> Array:
+    return ARRAYS[PLACE_IN_LIST.sub("", path)]
 
 
 def _shared(arrays: Arrays, name: str) -> NDArray[Any]:
@@ -185,15 +164,17 @@ def load(path: str | Path) -> Posterior:
             np.copyto(arrays[name], _shared(arrays, name), where=np.isnan(arrays[name]))
         study = document["study"] = Study(**document["study"])
         _check_arrays(arrays, study)
-        posterior = _assemble(document, arrays)
-        _check_records(posterior)
+        if "assignment.membership" in arrays:
+            membership = from_parts(arrays["assignment.membership"])
+            labels = {"assignment.labels": membership.argmax(axis=1)}
+            arrays |= labels | {"assignment.membership": membership}
+        given = {"posterior": join(document, "", arrays)}
+        posterior: Posterior = validate(READER, given).posterior
+        _check_records(posterior, arrays)
     except OSError as error:
         raise FileError(f"{source} cannot be read: {error.strerror}; check the path") from None
-    except (FileError, SettingsError) as error:
+    except (FileError, MessageError, SettingsError) as error:
         reason = str(error)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        reason = f"{'.'.join(map(str, first['loc'][1:]))!r:.80}: {first['msg']}"
     except MISFITS:
         reason = "its parts do not fit each other"
     else:
@@ -211,9 +192,7 @@ def _unpack(content: bytes) -> tuple[dict[str, Any], Arrays]:
     if unfolding.unconsumed_tail or unfolding.unused_data or not unfolding.eof:
         raise FileError("it ends early, or claims to hold more than it does")
     arrays = load_arrays(whole)
-    # `load_arrays` checked the header, and gives all of it but the metadata
-    header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
-    document = from_json(header["__metadata__"][DOCUMENT])
+    document = from_json(arrays.pop(DOCUMENT).tobytes())
     head = {name: document.pop(name, None) for name in HEAD}
     if head != HEAD:
         raise FileError(f"it calls itself {head!r:.80}, and this silomix reads {HEAD}")
@@ -223,62 +202,44 @@ def _unpack(content: bytes) -> tuple[dict[str, Any], Arrays]:
 def _check_arrays(arrays: Arrays, study: Study) -> None:
     """Refuse arrays that do not fit the study or each other, and impossible values."""
     family = study.pooled_model.family
-    parameters, variables = int(family.offsets[-1]), len(family.variables)
-    sizes = {"silo": len(study.silos), "parameter": parameters, "variable": variables, "finding": 4}
-    # in the order of `ARRAYS`, which refuses what is not in it
-    for name in sorted(arrays, key=list(ARRAYS).index):
-        array, (dtype, axes, low, high) = arrays[name], ARRAYS[name]
+    sizes = {"silo": len(study.silos), "parameter": int(family.offsets[-1]), "finding": 4}
+    sizes |= {"variable": len(family.variables), "cluster": arrays["weights"].shape[1]}
+    for name, array in arrays.items():
+        declared, field = _declared(name), PLACE_IN_LIST.sub("", name)
+        is_number = "parameter" in declared.axes and not family.is_categorical
+        if is_number:
+            declared = replace(declared, least=Array.least, most=Array.most)
+        elif field in NUMBERED:
+            declared = replace(declared, most=sizes[NUMBERED[field]] - 1)
+        try:
+            declared.check(np.zeros_like(array) if name.endswith(".movement") else array)
+        except ValueError as error:
+            raise FileError(f"its array {name!r} {error}") from None
+        axes = [axis + name.removeprefix(field) for axis in declared.axes]
         fits = tuple(map(sizes.setdefault, axes, array.shape))
-        if (array.dtype.str, array.shape, array.ndim) != (dtype, fits, len(axes)):
-            raise FileError(
-                f"its array {name!r} is {array.dtype.str} of shape {array.shape}, and {dtype} "
-                f"({', '.join(axes)}) would fit the rest: {sizes}"
-            )
-        if "parameter" in axes and not family.is_categorical:
-            low, known = None, np.isfinite(array).all()
-            problem = family.problems(array, together=False) if known else "has gaps or infinities"
-            if problem:
-                raise FileError(f"its array {name!r} {problem}")
-        top = sizes[high] - 1 if isinstance(high, str) else high
-        # nan fails both comparisons
-        if low is not None and array.size and not (low <= array.min() and array.max() <= top):
-            raise FileError(
-                f"its array {name!r} goes from {array.min()} to {array.max()}, and must stay "
-                f"within {low} to {top}"
-            )
-    draws, kappas, some = (sizes.get(f"{of}draw", 1) for of in ("", "kappa ", "silo "))
-    local = arrays.get("correspondence.counts", np.zeros(0)).sum()
-    possible = kappas in {1, draws} and 1 <= some <= draws and sizes["cluster"] > 0
-    if not possible or local != sizes.get("local cluster", 0):
+        problem = family.problems(array, together=False) if is_number else ""
+        if problem or array.shape != fits:
+            shape = f"has the shape {array.shape}, and {fits} would fit the rest: {sizes}"
+            raise FileError(f"its array {name!r} {problem or shape}")
+    draws, kappas, some = (sizes.get(f"{of}draw", 1) for of in ("", "kappa_", "silo_"))
+    own = [length for axis, length in sizes.items() if axis.startswith("own_cluster")]
+    possible = kappas in {1, draws} and 1 <= some <= draws and sizes["cluster"] > 0 and all(own)
+    if not possible or sum(own) != sizes.get("local_cluster", sum(own)):
         raise FileError(f"its arrays cannot have the lengths {sizes}")
 
 
-def _assemble(document: dict[str, Any], arrays: Arrays) -> Posterior:
-    """Put the arrays in their places, and let pydantic check and make the records."""
-    for name in arrays.keys() - TRACES.keys():
-        record, _, attribute = name.rpartition(".")
-        (document[record] if record else document)[attribute] = arrays[name]
-    document[DRAWS] = document.pop(DRAWS_IN_FILE)
-    if match := document["correspondence"]:
-        ends = np.cumsum(match.pop("counts"))[:-1]
-        for name in ("groups", "sizes"):  # from `arrays`: the document may say anything
-            match[name] = np.split(arrays[f"correspondence.{name}"], ends)
-    if rows := document["assignment"]:
-        rows["membership"] = from_parts(arrays["assignment.membership"])
-        rows["labels"] = rows["membership"].argmax(axis=1)
-    if polish := document["diagnostics"]["polish"]:
-        polish["values"] = {trace: arrays[name] for name, trace in TRACES.items()}
-    return Document.model_validate({"posterior": document}).posterior
-
-
-def _check_records(posterior: Posterior) -> None:
-    """Refuse parts that are of another study."""
-    study, made = posterior.study, posterior.provenance
+def _check_records(posterior: Posterior, arrays: Arrays) -> None:
+    """Refuse parts that are of another study, and arrays that are no part."""
+    study, made, match = posterior.study, posterior.provenance, posterior.correspondence
     if digest(study) != made.study:
         raise FileError("its study has another digest than its provenance says")
-    for part in (made, posterior.correspondence, posterior.silo_weights):
+    for part in (made, match, posterior.silo_weights):
         if part and part.silos != study.silos:
             raise FileError(f"its study has other silos than its {type(part).__name__} names")
+    if match and not len(match.groups) == len(match.sizes) == len(study.silos):
+        raise FileError("its correspondence has clusters of other silos than its study's")
+    if _separate(posterior)[1].keys() != arrays.keys():
+        raise FileError(f"it has arrays that no posterior has, among {', '.join(arrays)!r:.300}")
     posterior.with_names(posterior.names)
 
 

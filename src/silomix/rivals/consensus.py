@@ -20,6 +20,7 @@ from silomix.coordinator.matching import match
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import Release, SampleLocally
 from silomix.messages.released_draws import matched_draws
+from silomix.messages.rounding import with_effective_counts
 from silomix.model.families.dirichlet import level_totals
 from silomix.model.families.family import SMALLEST
 from silomix.model.sentences import one_of
@@ -153,7 +154,8 @@ def _run(name: str, federation: Federation, question: Any, method: str) -> Rival
     count = study.kept_draws
     model = study.pooled_model
     with federation.stage("sample"):
-        releases: list[Release] = federation.ask(question)
+        sent: list[Release] = federation.ask(question)
+        releases = [with_effective_counts(one, model, len(sent)) for one in sent]
     with federation.stage("match"):
         found, _ = match(releases, study.matching, silos, model, drift=False)
     with federation.stage("combine"):

@@ -16,22 +16,25 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from silomix.errors import DataError, MissingDependency, PolicyRefusal, SettingsError
-from silomix.messages import Release, ReleasedDiagnostics
-from silomix.messages.released_draws import release_medians
+from silomix.messages import ReleasedDiagnostics
 from silomix.model.diagnostics import judge_traces
 from silomix.model.families.dirichlet import fit_dirichlet
 from silomix.model.families.parameter import TRANSFORMS
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.silo.disclosure import check_tier
+from silomix.silo.release import fill_release
 from silomix.study.policy import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages import Tier
+    from silomix.messages import Release, Tier
     from silomix.model.families.product import Product
     from silomix.study.policy import Policy
+
+    # of each axis, what its entries are called
+    Labels = Sequence[Iterable[object]]
 
 # Draws below which a posterior cannot be summed up.
 FEWEST_DRAWS = 20
@@ -91,20 +94,19 @@ def read_draws(
         When something is missing, of another shape, or no number that it can be.
     """
     given = open_file(Path(given)) if isinstance(given, str | Path) else given
-    group = getattr(given, "posterior", given)
+    group, labels = getattr(given, "posterior", given), dict[str, "Labels"]()
     if hasattr(group, "data_vars"):
-        found = _read_group(group, silo, weights, parameters, component)
-    elif isinstance(given, Mapping) and given.keys() >= {"weights", "parameters"}:
-        found = _read_arrays(given, silo)
-    elif isinstance(given, Mapping):
-        lacking = quoted([name for name in ("weights", "parameters") if name not in given])
-        text = f"{silo}: the mapping of its draws has no {lacking}, but {quoted(list(given))}"
-        raise DataError(f"{text}; give both 'weights' and 'parameters'")
-    else:
+        given, labels = _read_group(group, silo, weights, parameters, component)
+    if not isinstance(given, Mapping):
         raise DataError(
             f"{silo}: its draws are of type {type(given).__name__}; give a mapping with 'weights' "
             "and 'parameters', or a DataTree or InferenceData with a group 'posterior'"
         )
+    lacking = quoted([name for name in ("weights", "parameters") if name not in given])
+    if lacking:
+        text = f"{silo}: the mapping of its draws has no {lacking}, but {quoted(list(given))}"
+        raise DataError(f"{text}; give both 'weights' and 'parameters'")
+    found = _read_arrays(given, silo, labels)
     problem = _problem(found)
     if problem:
         raise DataError(f"{silo}: its draws cannot be used: {problem}")
@@ -141,7 +143,8 @@ def open_file(path: Path) -> Any:
         raise DataError(f"{path} cannot be read as netCDF: {error}; check the path") from None
 
 
-def _read_arrays(given: Mapping[str, Any], silo: str) -> Given:
+def _read_arrays(given: Mapping[str, Any], silo: str, labels: Mapping[str, Labels]) -> Given:
+    """Return draws by name; `labels` are those of a parameter's further axes, where it has any."""
     weights, parameters = _as_numbers(given["weights"], "weights", silo), given["parameters"]
     if weights.ndim not in {2, 3}:
         text = f"{silo}: the weights have {weights.ndim} axes"
@@ -161,7 +164,8 @@ def _read_arrays(given: Mapping[str, Any], silo: str) -> Given:
                 f"{silo}: {name!r} has the shape {array.shape}, and must begin with that of the "
                 f"weights, {weights.shape}; leave out what is not of each cluster"
             )
-        columns |= _columns(str(name), array, [range(size) for size in array.shape[weights.ndim :]])
+        along = labels.get(name) or [range(size) for size in array.shape[weights.ndim :]]
+        columns |= _columns(str(name), array, along)
     values = np.stack(list(columns.values()), axis=-1)
     if weights.ndim == 2:
         weights, values = weights[None], values[None]
@@ -177,7 +181,8 @@ def _as_numbers(values: Any, name: str, silo: str) -> Floats:
 
 def _read_group(
     group: Any, silo: str, weights: str, parameters: Sequence[str] | None, component: str | None
-) -> Given:
+) -> tuple[Mapping[str, Any], dict[str, Labels]]:
+    """Return the arrays of ArviZ's group, and the labels along the further axes of parameters."""
     known = list(map(str, group.data_vars))
     for name in (weights, *(parameters or ())):
         if name not in known:
@@ -193,7 +198,7 @@ def _read_group(
         raise DataError(
             f"{text}; name those of the components with {{parameters}}", parameters=None
         )
-    columns: dict[str, Floats] = {}
+    values, labels = dict[str, Any](), dict[str, "Labels"]()
     for name in chosen:
         found = group[name]
         # ArviZ gives each variable dimensions of its own, unless they were named
@@ -202,16 +207,12 @@ def _read_group(
             text = f"{silo}: {name!r} has the dimensions {', '.join(map(str, found.dims))}"
             advice = f"not {along!r}, that of the weights; leave it out of {{parameters}}"
             raise DataError(f"{text}, and {advice}", parameters=None)
-        found = found.transpose("chain", "draw", own, ...)
-        labels = [found[dim].values.tolist() for dim in found.dims[3:]]
-        columns |= _columns(name, found.values.astype(np.float64), labels)
-    values = np.stack(list(columns.values()), axis=-1)
-    return Given(
-        tuple(columns), shares.transpose("chain", "draw", ...).values.astype(float), values
-    )
+        values[name] = found.transpose("chain", "draw", own, ...)
+        labels[name] = [found[dim].values.tolist() for dim in values[name].dims[3:]]
+    return {"weights": shares.transpose("chain", "draw", ...), "parameters": values}, labels
 
 
-def _columns(name: str, array: Floats, labels: Sequence[Iterable[object]]) -> dict[str, Floats]:
+def _columns(name: str, array: Floats, labels: Labels) -> dict[str, Floats]:
     """Return the numbers of a parameter by name: "mu", or "mu[age]" where it has several."""
     named = [",".join(map(str, each)) for each in product(*labels)]
     parts = np.moveaxis(array.reshape(*array.shape[: array.ndim - len(labels)], -1), -1, 0)
@@ -328,15 +329,7 @@ def count_rows(given: Given, alpha: float, silo: str) -> int:
 
 
 def release_given(
-    given: Given,
-    family: Product,
-    rows: int,
-    silo: str,
-    place: int,
-    *,
-    study: str,
-    tier: Tier,
-    policy: Policy,
+    given: Given, family: Product, rows: int, silo: str, *, tier: Tier, policy: Policy, **about: Any
 ) -> Release:
     """Return a silo's release: what it would be had the silo sampled here.
 
@@ -344,7 +337,8 @@ def release_given(
     ----------
     given : aligned, in free coordinates.
     rows : of the silo.
-    silo, place, study : the silo's name, its place in the roster, and the study's digest.
+    silo : its name.
+    about : its place in the roster, and the digest of the study.
 
     Raises
     ------
@@ -363,30 +357,19 @@ def release_given(
     weights, free = given.stacked
     draws = (free - block.locations) / block.scales  # type: ignore[attr-defined]
     mean, concentration = family.means(family.valid(family.fit(draws)))
-    kept = {}
-    if tier == "draws":
-        kept = {"weights": weights.astype(np.float32), "probabilities": draws.astype(np.float32)}
     traces = {
         f"{name} of cluster {cluster}": part[:, :, cluster]
         for cluster in range(len(given.shares))
         for name, part in (("weight", given.weights), *given.by_name())
     }
-    sizes = np.maximum(np.rint(rows * given.shares), 1).astype(np.int64)
-    return Release(
+    return fill_release(
+        family,
+        (np.maximum(np.rint(rows * given.shares), 1).astype(np.int64), mean, concentration),
+        (weights.astype(np.float32), draws.astype(np.float32)) if tier == "draws" else None,
         silo=silo,
-        place=place,
-        study=study,
-        rows=int(sizes.sum()),
-        sizes=sizes,
-        medians=release_medians(mean, concentration, family, kept.get("probabilities")),
-        mean=mean,
-        concentration=concentration,
-        effective_counts=mean * family.repeat(concentration),
-        tier=tier,
-        weights=kept.get("weights"),
-        probabilities=kept.get("probabilities"),
         diagnostics=ReleasedDiagnostics.of(
             judge_traces(traces), prior_draws=0.0, sweeps=given.weights.shape[1]
         ),
         policy=echo(policy),
+        **about,
     )

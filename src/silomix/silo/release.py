@@ -8,7 +8,7 @@ Every number derived from a silo's rows that a policy may alter goes through the
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,20 +20,20 @@ from silomix.silo.disclosure import check_tier, disclose, fold_small, folding_ch
 from silomix.study.policy import OPEN, Policy, echo
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats
+    from silomix.kernels.arrays import Floats, Ints, Singles
     from silomix.model.draws import LocalPosterior
+    from silomix.model.families.product import Product
 
 
 def make_release(
     local: LocalPosterior,
     *,
     silo: str,
-    place: int,
-    study: str,
     tier: Tier = "draws",
     policy: Policy = OPEN,
     most_draws: int | None = None,
     inside: bool = False,
+    **about: Any,
 ) -> Release:
     """Hand over one silo's posterior, as far as its policy allows.
 
@@ -41,6 +41,7 @@ def make_release(
     ----------
     most_draws : in tier "draws", about how many leave, evenly spread; all when left out.
     inside : keep in the checks what only the silo may see: for its own eyes.
+    about : the silo's place in the roster, and the digest of the study.
 
     Raises
     ------
@@ -69,24 +70,44 @@ def make_release(
     if policy.minimum_count:
         checks = (folding_check(local.sizes, folded.sizes, policy), *checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
-    draws = folded.probabilities[some] if tier == "draws" else None
     diagnostics = _diagnostics(local, folded)
-    return Release(
+    return fill_release(
+        family,
+        (sizes, mean, concentration),
+        (folded.weights[some], folded.probabilities[some]) if tier == "draws" else None,
         silo=silo,
-        place=place,
-        rows=int(sizes.sum()),
-        sizes=sizes,
-        medians=release_medians(mean, concentration, family, draws),
-        mean=mean,
-        concentration=concentration,
-        effective_counts=mean * family.repeat(concentration),
-        tier=tier,
-        weights=folded.weights[some] if tier == "draws" else None,
-        probabilities=draws,
         diagnostics=rounded(diagnostics) if policy.has_rules else diagnostics,
-        study=study,
         policy=echo(policy),
         checks=checks if inside else outgoing(checks),
+        **about,
+    )
+
+
+def fill_release(
+    family: Product,
+    said: tuple[Ints, Floats, Floats],
+    draws: tuple[Singles, Singles] | None,
+    **about: Any,
+) -> Release:
+    """Return a release with all that follows from its numbers.
+
+    Parameters
+    ----------
+    family : with the silo's share of the prior.
+    said : its sizes, mean and concentration, as they may leave.
+    draws : its weights and probabilities, in tier "draws".
+    about : the other fields.
+    """
+    (sizes, mean, concentration), (weights, probabilities) = said, draws or (None, None)
+    return Release(
+        sizes=sizes,
+        medians=release_medians(mean, concentration, family, probabilities),
+        mean=mean,
+        concentration=concentration,
+        tier="summary" if draws is None else "draws",
+        weights=weights,
+        probabilities=probabilities,
+        **about,
     )
 
 

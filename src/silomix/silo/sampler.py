@@ -140,7 +140,8 @@ def _identity(shard: Shard, job: Job) -> dict[str, Any]:
 
 
 def _collect(shard: Shard, run: _Run, last_states: Bytes) -> Draws:
-    job, arrays, joined = run.job, run.arrays, {}
+    job, arrays = run.job, run.arrays
+    joined: dict[str, Any] = {n: getattr(job, n) for n in ("prior", "silos", "seed", "schedule")}
     for name in ("labels", "weights", "probabilities", "log_likelihood"):
         array = np.asarray(arrays[name])
         joined[name] = array.reshape(-1, *array.shape[2:])
@@ -150,10 +151,6 @@ def _collect(shard: Shard, run: _Run, last_states: Bytes) -> Draws:
         **joined,
         chain=np.repeat(np.arange(job.schedule.chains), job.schedule.kept),
         last_states=last_states,
-        prior=job.prior,
-        silos=job.silos,
-        seed=job.seed,
-        schedule=job.schedule,
         diagnostics=diagnose(arrays["log_likelihood"], arrays["members"], arrays["weights"]),
     )
 

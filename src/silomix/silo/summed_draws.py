@@ -11,14 +11,7 @@ from silomix.model.families.parameter import TRANSFORMS
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Variable
 from silomix.model.sentences import at_least, listing, one_of, quoted
-from silomix.silo.given_draws import (
-    count_rows,
-    drop_empty,
-    guess_transform,
-    read_draws,
-    release_given,
-    transform,
-)
+from silomix.silo import given_draws
 from silomix.study import digest, make_study
 from silomix.study.policy import OPEN
 
@@ -67,7 +60,7 @@ def sum_up_draws(
     """
     if not draws:
         raise DataError("there are no draws; give those of at least one silo")
-    read = {silo: read_draws(own, silo, *where) for silo, own in draws.items()}
+    read = {silo: given_draws.read_draws(own, silo, *where) for silo, own in draws.items()}
     first, names = next((silo, one.names) for silo, one in read.items())
     for silo, one in read.items():
         if sorted(one.names) != sorted(names):
@@ -84,25 +77,24 @@ def sum_up_draws(
     words = {}
     for place, name in enumerate(names):
         everywhere = [one.values[..., place] for one in read.values()]
-        words[name] = transforms.get(name) or guess_transform(everywhere)
+        words[name] = transforms.get(name) or given_draws.guess_transform(everywhere)
         one_of("transforms", words[name], TRANSFORMS)
     settings = {"alpha": WHOLE.alpha, "fractionate": WHOLE.fractionate, **settings}
     clusters, counted, spare = {}, {}, {}
     for silo, one in read.items():
-        free = transform(one, words, smallest, silo)
-        own = clusters[silo] = drop_empty(free, smallest, silo)
+        free = given_draws.transform(one, words, smallest, silo)
+        own = clusters[silo] = given_draws.drop_empty(free, smallest, silo)
         spare[silo] = len(free.shares) - len(own.shares)
         if silo in rows:
             counted[silo] = at_least("rows", rows[silo], len(own.shares))
         else:
-            counted[silo] = count_rows(own, float(settings["alpha"]), silo)
+            counted[silo] = given_draws.count_rows(own, float(settings["alpha"]), silo)
     variables = find_units(clusters, counted, words, prior)
     study = make_study(Schema(variables), list(clusters), polish=0, **settings)
+    family = study.pooled_model.family
     about: dict[str, Any] = {"policy": policy, "tier": study.tier, "study": digest(study)}
     releases = [
-        release_given(
-            clusters[silo], study.pooled_model.family, counted[silo], silo, place, **about
-        )
+        given_draws.release_given(clusters[silo], family, counted[silo], silo, place=place, **about)
         for place, silo in enumerate(study.silos)
     ]
     said = {

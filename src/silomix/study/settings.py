@@ -369,14 +369,10 @@ class Study(Record):
         return aggregation
 
     @model_validator(mode="after")
-    def _count_only_categories(self) -> Self:
+    def _check_together(self) -> Self:
         if self.table_schema.numbers and self.aggregation.oracle == "contingency":
             text = "is contingency; distinct rows of numbers are the rows: it must be federated"
             raise rule(text, key="oracle")
-        return self
-
-    @model_validator(mode="after")
-    def _keep_known_clusters(self) -> Self:
         known, matching = self.model.clusters, self.matching
         stated = {
             "components": (self.model.components, known),

@@ -55,25 +55,20 @@ class VariableSettings(Record):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        is_category = self.kind == "categorical"
+        is_category, is_parameter = self.kind == "categorical", self.kind == "parameter"
         for key in ("levels",) if is_category else OF_NUMBERS:
             if getattr(self, key) is None:
                 raise rule("is missing", key=key)
-        for key in OF_NUMBERS if is_category else OF_CATEGORIES:
+        foreign = OF_NUMBERS if is_category else OF_CATEGORIES
+        for key in foreign if is_parameter else (*foreign, "prior"):
             if getattr(self, key) is not None:
                 raise rule(f"is not a setting of a {self.kind} variable", key=key)
+        if self.transform == "logit" and not is_parameter:
+            raise rule("is 'logit'; it must be 'none' or 'log'", key="transform")
         if is_category:
             self._check_levels()
         elif KINDS[self.kind].units == "raw":
             self._check_raw(KINDS[self.kind].word, KINDS[self.kind].support)
-        return self
-
-    @model_validator(mode="after")
-    def _check_parameter(self) -> Self:
-        if self.kind != "parameter" and self.prior is not None:
-            raise rule(f"is not a setting of a {self.kind} variable", key="prior")
-        if self.kind != "parameter" and self.transform == "logit":
-            raise rule("is 'logit'; it must be 'none' or 'log'", key="transform")
         return self
 
     def _check_levels(self) -> None:

@@ -1,31 +1,42 @@
-"""Mixtures that were fitted elsewhere, put together: `silomix.combine`."""
+"""Mixtures that were fitted elsewhere, put together: `silomix.combine`.
+
+Its silos answer from draws, and from log-likelihoods that their owners wrote.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silomix import messages
+from silomix.coordinator.aggregation.objective import by_differences
 from silomix.coordinator.pipeline import run_study
-from silomix.errors import SettingsError
+from silomix.errors import DataError, SettingsError
 from silomix.messages.folder import read_release
-from silomix.messages.released_draws import release_draws
+from silomix.messages.released_draws import release_draws, shared_draws
 from silomix.model.families import make_family
+from silomix.model.families.mixing import some_draws
 from silomix.model.prior import PooledModel
 from silomix.model.sentences import check_mapping, one_of
 from silomix.silo.summed_draws import SMALLEST, WHOLE, check_named, sum_up_draws
 from silomix.study import Lbfgs
 from silomix.study.keywords import check_keywords
-from silomix.transports.from_draws import GivenDraws
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from silomix.kernels.arrays import Floats
+    from silomix.messages import Query
+    from silomix.model.draws import MatchedDraws
     from silomix.posterior import Posterior
-    from silomix.study import Aggregation
-    from silomix.transports.from_draws import LogDensity
+    from silomix.study import Aggregation, Study
+
+    # weights (draw, cluster), and by name parameters (draw, cluster), to (draw,)
+    LogDensity = Callable[[Floats, Mapping[str, Floats]], Floats]
 
 # What needs no rows, which nobody has here.
 MATCHINGS = ("evidence", "ball", "hungarian")
@@ -121,11 +132,9 @@ def combine(
     if method == "vcmc" and len(draws) > 1:
         if not log_likelihood:
             text = (
-                "{aggregation} needs a log-likelihood of each silo's rows, which only Python takes"
+                "{aggregation} needs {log_likelihood}, that of each silo's rows: only from Python"
             )
-            raise SettingsError(
-                f"{text}: {{log_likelihood}}", aggregation="vcmc", log_likelihood=...
-            )
+            raise SettingsError(text, aggregation="vcmc", log_likelihood=...)
         check_named("log_likelihood", log_likelihood, draws, needed=True)
     study, releases, notes = sum_up_draws(
         draws,
@@ -165,3 +174,59 @@ def combine_releases(folders: Sequence[Path], **settings: Any) -> Posterior:
     posterior = combine(draws, rows=rows, **settings)
     # a silo's chains are known there alone
     return replace(posterior, diagnostics=replace(posterior.diagnostics, silos=judged))
+
+
+class GivenDraws:
+    """The silos of draws made elsewhere; satisfies `silomix.messages.Silos`.
+
+    Attributes
+    ----------
+    names : the roster, in order.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        releases: Sequence[messages.Release],
+        functions: Mapping[str, LogDensity],
+    ) -> None:
+        self.names = study.silos
+        self._releases = dict(zip(study.silos, releases, strict=True))
+        self._model, self._functions = study.pooled_model, functions
+        self._matched: MatchedDraws | None = None
+
+    def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
+        """Ask every silo one query, or each of the named silos its own."""
+        asked = messages.by_silo(query, self.names)
+        return {name: self._answer(name, own) for name, own in asked.items()}
+
+    def _answer(self, name: str, query: Query) -> Any:
+        match query:
+            case messages.SampleLocally():
+                return self._releases[name]
+            case messages.ShareReleases():
+                self._matched = shared_draws(query, self._model)
+                return messages.Received()
+            case messages.LogLikelihood():
+                assert self._matched is not None
+                some = some_draws(self._matched, query.first, query.last)
+                points, value = (query.weights, query.profiles), partial(self._value, name)
+                return by_differences(some, *points, self._model.family, value)
+            case messages.AssignRows():
+                # nobody knows the rows
+                return messages.AssignReply(np.full(query.weights.shape[1], -1))
+        raise NotImplementedError(type(query).__name__)
+
+    def _value(self, name: str, weights: Floats, parameters: Floats) -> float:
+        """Return the mean of a silo's function over draws."""
+        family = self._model.family
+        described = np.moveaxis(np.asarray(family.describe(parameters)), -1, 0)
+        names = [variable.name for variable in family.variables]
+        shares = weights / weights.sum(axis=1, keepdims=True)
+        found = np.asarray(self._functions[name](shares, dict(zip(names, described, strict=True))))
+        if found.shape != (len(weights),) or not np.isfinite(found).all():
+            raise DataError(
+                f"{name}: its log_likelihood returned an array of shape {found.shape}, or "
+                f"infinities; it must return a finite number for each of {len(weights)} draws"
+            )
+        return float(found.mean())

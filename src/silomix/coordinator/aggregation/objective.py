@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     # the draws, the place of the first among all, λ (start, silo) and μ (start, silo, cluster)
     Oracle = Callable[[MatchedDraws, int, Floats, Floats], LogLikelihoodReply]
 
+# of a difference quotient, in an aggregation weight
+STEP = 1e-5
+
 
 @dataclass(frozen=True, eq=False)
 class Objective:
@@ -151,6 +154,36 @@ def of_rows(family: Product, expected: Expected) -> Oracle:
     return lambda matched, _, weights, profiles: LogLikelihoodReply(
         *mean_log_likelihood(matched, weights, profiles, family, expected)
     )
+
+
+def by_differences(
+    matched: MatchedDraws,
+    weights: Floats,
+    profiles: Floats,
+    family: Product,
+    value: Callable[[Floats, Floats], float],
+) -> LogLikelihoodReply:
+    """Return a mean log-likelihood at points, and its gradient by difference quotients.
+
+    The aggregation weights are few, so that no derivative is asked of whoever wrote it.
+
+    Parameters
+    ----------
+    weights, profiles : (start, silo), λ, and (start, silo, cluster), μ.
+    value : of weights (draw, cluster) and parameters (draw, cluster, parameter), the mean over
+        draws.
+    """
+
+    def at(point: Floats) -> float:
+        return value(*mix(matched, *split(point), family))
+
+    points = join(weights, profiles)
+    values, gradient = np.array([at(point) for point in points]), np.zeros(points.shape)
+    for start, *place in np.argwhere(np.broadcast_to(blocks_held(matched.held), points.shape)):
+        moved = points[start].copy()
+        moved[*place] += STEP
+        gradient[start, *place] = (at(moved) - values[start]) / STEP
+    return LogLikelihoodReply(values, *split(gradient))
 
 
 def federated(silos: Silos, share: ShareReleases) -> Oracle:

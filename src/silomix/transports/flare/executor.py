@@ -89,7 +89,7 @@ def open_kit(kit: Path, name: str) -> tuple[Silo, Ints]:
     logger.addHandler(handler)
     logger.propagate = False  # what went wrong may quote a row: it is not for FLARE's own logs
     settings = startup_kit.read_json(kit / "local" / startup_kit.SETTINGS_FILE)
-    return startup_kit.open_own_silo(startup_kit.SiteSettings(**settings), name)
+    return startup_kit.open_own_silo(name, **settings)
 
 
 def respond(question: bytes, silo: Silo, rows: Ints) -> bytes:

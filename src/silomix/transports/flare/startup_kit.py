@@ -24,18 +24,18 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pydantic.dataclasses import dataclass
-
 from silomix.errors import FileError, MissingDependency, SettingsError, SilomixError
 from silomix.kernels.arrays import Ints
+from silomix.messages.folder import check_target
 from silomix.model.files import OWNERS_FOLDER, private_file, private_folder, replace_file
-from silomix.silo.local import Silo, open_site, without
+from silomix.silo.local import Silo, open_site
+from silomix.silo.local import without as leave_out
 from silomix.study import digest, read_study
 from silomix.study.policy import find_policy
 from silomix.study.validation import cores
@@ -73,51 +73,41 @@ VARIABLES = {
 }
 
 
-@dataclass(frozen=True)
-class SiteSettings:
-    """What a silo decides for itself.
+def open_own_silo(
+    name: str,
+    *,
+    data: str,
+    study: str,
+    policy: str,
+    store: str,
+    without: Sequence[str] = (),
+    threads: int | None = None,
+    ledger: str | None = None,
+    **where: Any,
+) -> tuple[Silo, Ints]:
+    """Read what the site decided, and open its silo, with a store for each study.
 
-    Attributes
+    Returns the silo, and the number that each of its rows has in its table.
+
+    Parameters
     ----------
     data, study, policy : paths of its table, the study it takes part in and its policy, which may
         also be the name of a preset.
     store : folder of what it keeps between questions.
-    silo_column : column that names each row's silo, where the table has other silos' rows too.
-    frequency : column of counts, where a row stands for many equal ones.
     without : silos of the study that it agrees to do without.
     threads : cores it may use; all when None.
-    ledger, table_name : the file of what left, and the table's name in it; when None, beside the
-        table, and its path.
-    """
-
-    data: Path
-    study: Path
-    policy: str
-    store: Path
-    silo_column: str | None = None
-    frequency: str | None = None
-    without: tuple[str, ...] = ()
-    threads: int | None = None
-    ledger: Path | None = None
-    table_name: str | None = None
-
-
-def open_own_silo(settings: SiteSettings, name: str) -> tuple[Silo, Ints]:
-    """Read what the site decided, and open its silo, with a store for each study.
-
-    Returns the silo, and the number that each of its rows has in its table.
+    ledger : the file of what left; beside the table when None.
+    where : more of `silomix.silo.local.open_site`.
 
     Raises
     ------
     SilomixError
         When something does not fit; the text stays here.
     """
-    own = asdict(settings)
-    study = without(read_study(own.pop("study")), own.pop("without"))
-    threads, policy = cores(own.pop("threads")), find_policy(own.pop("policy"))
-    store = own.pop("store") / digest(study)[:16]
-    silo, rows = open_site(study=study, name=name, policy=policy, store=store, **own)
-    return replace(silo, threads=threads), rows
+    plan, rules = leave_out(read_study(study), without), find_policy(policy)
+    where |= {"store": Path(store, digest(plan)[:16]), "ledger": ledger and Path(ledger)}
+    silo, rows = open_site(Path(data), plan, name, policy=rules, **where)
+    return replace(silo, threads=cores(threads)), rows
 
 
 def require_flare() -> None:
@@ -146,7 +136,7 @@ def provision(
     by_request : make no silo's key and no silo's kit: each makes its own.
     """
     check_names(silos, host)
-    check_new(out)
+    check_target(out)
     authority = out.resolve() / AUTHORITY
     authority.mkdir(parents=True, mode=0o700)  # the key that signs everyone's certificate
     profile = {"name": PROJECT, "scheme": SCHEME, "connection_security": "mtls"}
@@ -175,7 +165,7 @@ def request_certificate(silo: str, out: Path) -> tuple[Path, str]:
     -------
     The request, and the fingerprint of the key, to tell by another channel.
     """
-    check_new(out)
+    check_target(out)
     private_folder(out)
     silos = [{"name": silo, "type": "client", "org": ORGANISATION, "allow_log_streaming": False}]
     with tempfile.TemporaryDirectory() as scratch:
@@ -233,7 +223,7 @@ def enrol_site(signed: Path, request: Path, out: Path, *, authority: str) -> tup
     Whose kit it is, and the server that it calls.
     """
     fingerprint = read_fingerprint(authority)
-    check_new(out)
+    check_target(out)
     if not signed.is_file():
         raise FileError(f"there is no file {signed}; give the one that was sent back")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -276,12 +266,6 @@ def check_names(silos: Sequence[str], host: str) -> None:
                 "it in the study, and in the silo column if there is one"
             )
         taken.add(name.lower())
-
-
-def check_new(out: Path) -> None:
-    """Refuse a folder that has something in it already."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise SettingsError(f"{out} is not empty, or not a folder; give a new one")
 
 
 def _make_kits(authority: Path, silos: Sequence[str], host: str, port: int) -> Path:
@@ -394,8 +378,13 @@ def server_command(kit: Path, journals: Path | None = None) -> list[str]:
     return _command(folder, "server", "server_train")
 
 
-def site_command(kit: Path, settings: SiteSettings) -> list[str]:
-    """Write a site's rules and settings into its kit, and return the command that starts it."""
+def site_command(kit: Path, settings: Mapping[str, Any]) -> list[str]:
+    """Write a site's rules and settings into its kit, and return the command that starts it.
+
+    Parameters
+    ----------
+    settings : of `open_own_silo`.
+    """
     folder, resources = _open_kit(kit, "client", EXECUTOR)
     resources["allow_log_streaming"] = False
     parts = resources["components"]
@@ -405,7 +394,7 @@ def site_command(kit: Path, settings: SiteSettings) -> list[str]:
     rules = read_json(local / "authorization.json.default")
     rules["permissions"] = {"project_admin": AT_A_SITE}
     write_json(local / "authorization.json", rules)
-    write_json(local / SETTINGS_FILE, asdict(settings), private=True)
+    write_json(local / SETTINGS_FILE, settings, private=True)
     name = read_startup(folder, "client")["fqsn"]
     beat = f"heart_beat_interval={HEARTBEAT}"
     return _command(folder, "client", "client_train", f"uid={name}", beat)
@@ -423,7 +412,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def write_json(path: Path, content: dict[str, Any], *, private: bool = False) -> None:
+def write_json(path: Path, content: Mapping[str, Any], *, private: bool = False) -> None:
     """Write a mapping as JSON, whole or not at all; `private` for its owner alone."""
     replace_file(path, json.dumps(content, indent=1, default=str).encode(), private=private)
 
