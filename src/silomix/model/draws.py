@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from silomix.model.prior import Prior
     from silomix.model.schema import Shard
 
-# Sweeps of a chain below which a silo does not look whether its chains agree.
+# Sweeps of a chain below which a silo does not look whether its chains agree. At half of it the six
+# cells come out the same, but real records in four hospitals fall into a worse mode more often.
 SHORTEST_BLOCK = 1_000
 
 
