@@ -179,8 +179,8 @@ def one_spread_for_all(patch):
     """Means around the spread of another component."""
     right = Gaussian.draw
 
-    def draw(family, posterior, rng, draws=None):
-        found = right(family, posterior, rng, draws)
+    def draw(family, posterior, rng):
+        found = right(family, posterior, rng)
         found[..., 1::2] = found[..., ::-1, 1::2]
         return found
 
@@ -203,8 +203,8 @@ def dispersions_by_means_alone(patch):
 def dispersion_of_another_component(patch):
     right = NegativeBinomial.draw
 
-    def draw(family, posterior, rng, draws=None):
-        found = right(family, posterior, rng, draws)
+    def draw(family, posterior, rng):
+        found = right(family, posterior, rng)
         found[..., 1::2] = found[..., ::-1, 1::2]
         return found
 
