@@ -157,7 +157,7 @@ def polish(
     ----------
     kept_draws : the fewest draws to keep, of the chains of `start` together.
     most_bytes : (silo,), what each silo's answers may come to; under "until" the rounds stop before
-        they would exceed it, once there are draws enough.
+        they would exceed it, once there are so many draws.
     report : called with (rounds made, the most there can be).
     """
     until = settings.rounds == "until"
@@ -181,8 +181,10 @@ def polish(
         history.add(weights, members + alpha, shared, own if drift else None)
         if report is not None:
             report(made, last)
-        enough = until and PAIR * kept_rounds(made) * weights.shape[1] >= kept_draws
-        spent = enough and bool((sent * (made + 1) > most_bytes * made).any())
+        kept = kept_rounds(made) * weights.shape[1]
+        enough = until and PAIR * kept >= kept_draws
+        over = bool((sent * (made + 1) > most_bytes * made).any())
+        spent = until and over and 2 * kept >= kept_draws
         if made == last or spent or (enough and made % CHECK_EVERY == 0):
             history.check(members.sum(axis=0))
             history.spent = spent
