@@ -94,7 +94,8 @@ def read_arrays(files: Files, shapes: Shapes) -> Arrays:
             # each column has a heading: whoever claims more wants to fill our memory
             if columns > len(files[_part(name, 1)]):
                 raise MessageError(f"{name}.csv has fewer columns than {path} needs")
-            arrays[path] = here[:, :columns].astype(dtype).reshape(shape)
+            with np.errstate(over="ignore"):  # what becomes infinite is refused by its bounds
+                arrays[path] = here[:, :columns].astype(dtype).reshape(shape)
     return arrays
 
 
