@@ -282,6 +282,9 @@ def _assign_query(query: messages.AssignRows, terms: Terms) -> Problems:
 
 def _release(reply: Release, terms: Terms) -> Problems:
     study = terms.study
+    if terms.silo not in study.silos:
+        yield f"is of a silo {terms.silo!r:.70}, which the study does not have"
+        return
     place = study.silos.index(terms.silo)
     due = {"silo": terms.silo, "place": place, "study": digest(study), "tier": study.tier}
     for word, wanted in due.items():
