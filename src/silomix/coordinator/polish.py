@@ -184,7 +184,7 @@ def polish(
         kept = kept_rounds(made) * weights.shape[1]
         enough = until and PAIR * kept >= kept_draws
         over = bool((sent * (made + 1) > most_bytes * made).any())
-        spent = until and over and 2 * kept >= kept_draws
+        spent = until and over and 2 * kept >= kept_draws  # two draws of each are kept
         if made == last or spent or (enough and made % CHECK_EVERY == 0):
             history.check(members.sum(axis=0))
             history.spent = spent
