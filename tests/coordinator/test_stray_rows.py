@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from silomix.coordinator.matching.evidence import LocalClusters, drift_profile
-from silomix.coordinator.matching.greedy import STRAY_ROWS, evidence_groups
+from silomix.coordinator.matching.evidence import LocalClusters, Profile, drift_profile
+from silomix.coordinator.matching.greedy import STRAY_ROWS, absorb_groups, evidence_groups
 from silomix.model.families.gaussian import Gaussian
 from silomix.model.families.product import Product
 from silomix.model.schema import Variable
@@ -33,7 +33,8 @@ def two_silos_with_a_stray_row_each():
 def test_stray_rows_join_their_own_silo_before_they_can_join_each_other():
     clusters = two_silos_with_a_stray_row_each()
     profile = drift_profile(clusters, FAMILY, np.full(VARIABLES, np.inf))
-    groups = evidence_groups(clusters, profile, STRAY_ROWS)
+    own = absorb_groups(clusters, np.arange(6), Profile(FAMILY), limit=STRAY_ROWS)
+    groups = evidence_groups(clusters, profile, own)
     assert len(np.unique(groups)) == 2
     assert groups[0] == groups[3] and groups[1] == groups[4]
     without = evidence_groups(clusters, profile)

@@ -65,19 +65,21 @@ def match(
     # the matchings of the paper know no drift: only what follows is judged under it
     groups = groups_of_paper(releases, settings, silos, model, for_matching)
 
-    # a row of categories cannot be far from all others
-    folds = settings.absorb and not model.family.is_categorical
-    strays = min(STRAY_ROWS, folding_limit(settings.absorb)) if folds else 0.0
+    limit = folding_limit(settings.absorb)
+    # a silo's stray rows are its own affair: how silos differ says nothing about them
+    own = absorb_groups(
+        clusters, np.arange(len(clusters.silo)), profile, limit=min(STRAY_ROWS, limit)
+    )
 
     def find(evidence: Profile) -> Ints:
-        return evidence_groups(clusters, evidence, strays) if groups is None else groups
+        return evidence_groups(clusters, evidence, own) if groups is None else groups
 
     if drift and len(releases) > 1:
         found, profile = group_under_drift(clusters, profile, find)
     else:
         found = find(profile)
     if settings.absorb:
-        found = absorb_groups(clusters, found, profile, limit=folding_limit(settings.absorb))
+        found = absorb_groups(clusters, found, profile, limit=limit)
     confidence = None
     if len(found) <= MOST_LOCAL_CLUSTERS:
         confidence = co_occurrence(clusters, found, profile, for_confidence)

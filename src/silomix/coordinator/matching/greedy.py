@@ -31,7 +31,7 @@ SMALLEST_GAIN = 1e-6
 OUTDATED = -1
 # groups that share a silo stay apart if the evidence tells them apart by more than n to this power
 SEARCH = 1.5
-# a silo's cluster of numbers with fewer rows may be rows that are far from all others by chance
+# a silo's cluster with fewer rows may be rows that are far from all others by chance
 STRAY_ROWS = 10
 
 
@@ -59,7 +59,7 @@ class Groups:
     by_silo: list[dict[int, Floats]]
 
 
-def evidence_groups(clusters: LocalClusters, profile: Profile, strays: float = 0.0) -> Ints:
+def evidence_groups(clusters: LocalClusters, profile: Profile, start: Ints | None = None) -> Ints:
     """Join the two groups whose Dirichlet–multinomial evidence rises most: (local,).
 
     The rise is g(n_a + n_b) − g(n_a) − g(n_b) on effective counts, without a term for the
@@ -71,14 +71,15 @@ def evidence_groups(clusters: LocalClusters, profile: Profile, strays: float = 0
     likely, the ways to split a group would double with each member, and among a hundred silos
     chance alone would keep copies of one cluster apart.
 
-    Clusters of fewer than `strays` rows first join one of their own silo, if they do not differ
-    (`absorb_groups`). Stray rows of two silos say too little against being one cluster, and once
-    they are one, it fits nowhere.
+    Parameters
+    ----------
+    start : (local,), the groups to begin with, every cluster by itself when left out. `match` lets
+        stray rows join another cluster of their silo first: each silo found them among all of its
+        rows, and pays for that search alone. Those of two silos say too little against being one
+        cluster; once the strays of thirteen silos are one, it fits nowhere.
     """
-    alone = np.arange(len(clusters.silo))
-    if strays:
-        alone = absorb_groups(clusters, alone, profile, limit=strays)
-    return join_groups(clusters, alone, profile, apart_gain)
+    start = np.arange(len(clusters.silo)) if start is None else start
+    return join_groups(clusters, start, profile, apart_gain)
 
 
 def join_groups(clusters: LocalClusters, groups: Ints, profile: Profile, gain: Gain) -> Ints:
