@@ -57,7 +57,8 @@ WORTH = 300.0
 # What the two draws that are kept of a round are worth, in draws of a round of their own: they are
 # given the same counts. At 2 the intervals of easy cells would cover half a percent less.
 PAIR = 4 / 3
-# Smaller clusters are not asked whether they are at rest: hardly any row holds them in place.
+# Smaller clusters, and weights of clusters with fewer rows in a silo, are not asked if they are
+# at rest: hardly any row holds them in place, and z of such a weight is far from normal.
 FEWEST_ROWS = 5.0
 
 
@@ -186,7 +187,7 @@ def polish(
         over = bool((sent * (made + 1) > most_bytes * made).any())
         spent = until and over and 2 * kept >= kept_draws  # two draws of each are kept
         if made == last or spent or (enough and made % CHECK_EVERY == 0):
-            history.check(members.sum(axis=0))
+            history.check(members)
             history.spent = spent
             if spent or (until and history.at_rest()):
                 break
@@ -302,21 +303,24 @@ class _History:
 
         Parameters
         ----------
-        members : (chain, cluster), rows of all silos in the last round.
+        members : (silo, chain, cluster), rows in the last round.
         """
         made = len(self.rounds)
         if made < FIRST_CHECK:
             return
-        rows = members.mean(axis=0)
+        by_silo = members.mean(axis=1)
+        rows = by_silo.sum(axis=0)
         large = rows >= min(FEWEST_ROWS, rows.max())
         windows = slice(made // 4, made // 2), slice(made // 2, made)
         then, now = (_parameters(self.rounds[window], large) for window in windows)
         before, after = (np.mean(self.log_likelihood[window], axis=0) for window in windows)
         likelihood_z = float(paired_z(after - before))
-        means = excess(paired_z(now.mean(axis=0) - then.mean(axis=0)))
-        self.checks.append(
-            (made, likelihood_z, means, excess(paired_z(spread(now) - spread(then))))
+        z = paired_z(
+            np.stack([now.mean(axis=0) - then.mean(axis=0), spread(now) - spread(then)], 1)
         )
+        z[:, :, : len(by_silo)][:, by_silo[:, large].T < FEWEST_ROWS] = np.nan
+        means, spreads = map(excess, z)
+        self.checks.append((made, likelihood_z, means, spreads))
         self.worth = independent_draws(now)
 
     def moving(self) -> bool:
@@ -400,9 +404,10 @@ def excess(z: Floats) -> float:
 
     Parameters
     ----------
-    z : (cluster, parameter)
+    z : (cluster, parameter), NaN where it does not count.
     """
-    return float((np.mean(z**2, axis=1).max() - 1.0) / np.sqrt(4.0 / z.shape[1]))
+    above = np.nanmean(z**2, axis=1) - 1.0
+    return float((above / np.sqrt(4.0 / np.isfinite(z).sum(axis=1))).max())
 
 
 def paired_z(differences: Floats) -> Floats:
