@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import silomix
-from silomix.coordinator import polish
+from silomix.coordinator import pipeline, polish
 
 pytest.importorskip("xarray", reason="needs the extra 'arviz'")
 
@@ -65,6 +65,23 @@ def test_chains_are_those_of_the_polish(table, rounds, drift, made):
         assert (of_draw % 2 == 0).all()
         expected = own[of_draw // 2, :, of_chain]
         assert_array_equal(last["probabilities_by_silo"].values[0], expected)
+
+
+@pytest.mark.parametrize("drift", ["learn", "none"])
+def test_a_polish_out_of_bytes_draws_more_often_from_each_round(table, rounds, monkeypatch, drift):
+    monkeypatch.setattr(pipeline, "LEAST_BUDGET", 0)
+    monkeypatch.setattr(pipeline, "TABLES_BUDGET", 0)
+    posterior = silomix.fit(table, drift=drift, iterations=1500, **SMALL)
+    assert posterior.diagnostics.polish.spent
+    made, chains = len(rounds), len(rounds[0][0])
+    kept = made - made // 2
+    assert kept * chains < 1000 <= posterior.n_draws
+    found = posterior.to_datatree()["posterior"]["probabilities"].values
+    each = posterior.n_draws // (kept * chains)
+    assert found.shape[:2] == (chains, each * kept)
+    drawn = np.array([mean for mean, _ in rounds])[made // 2 :]
+    drawn = by_share(drawn, posterior, drawn[0, 0])
+    assert_array_equal(found[:, ::each], np.moveaxis(drawn, 0, 1))
 
 
 def test_rhat_and_ess_are_numbers(table):

@@ -295,8 +295,8 @@ class TestDataTree:
         draws = tree["posterior"]
         said = {"study": digest(posterior.study), "seed": 7, "silos": '["north", "south"]'}
         assert said.items() <= draws.attrs.items()
-        # five chains: test_chains.py has which draws are whose
-        assert dict(draws["weights"].sizes) == {"chain": 5, "draw": 10, "cluster": 3}
+        # too few for a polish: test_chains.py has which draws are whose
+        assert dict(draws["weights"].sizes) == {"chain": 1, "draw": 50, "cluster": 3}
         picked = draws["weights_by_silo"].sel(silo="south", cluster=2)
         assert_array_equal(np.sort(picked, axis=None), np.sort(posterior.weights_by_silo[:, 1, 2]))
         level = draws["probabilities"].sel(level="stage=II", cluster=1)

@@ -11,7 +11,7 @@ from scipy.special import gammaln
 from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
-from silomix.coordinator.polish import WORTH, Start, independent_draws, polish
+from silomix.coordinator.polish import FIRST_CHECK, WORTH, Start, independent_draws, polish
 from silomix.model.families.rows import Rows
 from silomix.model.prior import Prior
 from silomix.study import Polish
@@ -140,9 +140,11 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     assert rested.worth >= WORTH
     assert 8 <= rested.trace.rounds < 200
     assert len(rested.probabilities) == rested.trace.rounds * chains
-    # out of bytes, it stops as soon as there are draws enough; a number of rounds is made anyway
-    spent = polish(far, silos, Polish(most=200), model, kept_draws=2000, most_bytes=1).trace
-    assert spent.rounds == 9  # the second half of 9 rounds has 5, of 200 chains, two draws each
+    # out of bytes, it stops as soon as it can be checked; a number of rounds is made anyway
+    spent = polish(far, silos, Polish(most=200), model, kept_draws=2000, most_bytes=1)
+    assert spent.trace.rounds == FIRST_CHECK and spent.trace.spent
+    # 200 chains in two kept rounds: of each of the 400, five draws
+    assert spent.probabilities.shape[0] == spent.weights_by_silo.shape[0] == 2000
     assert (
         polish(far, silos, Polish(rounds=21), model, kept_draws=2000, most_bytes=1).trace.rounds
         == 21

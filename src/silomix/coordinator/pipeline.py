@@ -11,14 +11,14 @@ import numpy as np
 from silomix.coordinator.aggregation import Aggregated, aggregate
 from silomix.coordinator.exact_strategy import find_pooled_posterior
 from silomix.coordinator.matching import match
-from silomix.coordinator.polish import chains_for, own_profiles, polish, starting_point
+from silomix.coordinator.polish import own_profiles, polish, starting_point
 from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
 from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress
 from silomix.messages.rounding import with_effective_counts
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.families.dirichlet import sum_by
-from silomix.posterior.chains import SILO_DRAWS
+from silomix.posterior.chains import SILO_DRAWS, polish_chains
 from silomix.posterior.global_posterior import Parts, Posterior, ordered
 from silomix.posterior.verdict import PosteriorDiagnostics, count_bytes, make_provenance
 
@@ -74,13 +74,13 @@ def find_consensus(
 ) -> tuple[Parts, PosteriorDiagnostics]:
     """Match the silos' clusters, aggregate their draws, and polish the result."""
     settings = study.polish
-    rounds = settings.most if settings.rounds == "until" else settings.rounds
+    polishes = settings.rounds != 0
     # the aggregated draws are the posterior's, or where the chains of the polish begin
-    count = chains_for(rounds, study.kept_draws, settings.chains) if rounds else study.kept_draws
+    count = polish_chains(study) if polishes else study.kept_draws
 
     def combine(given: list[Release]) -> tuple[Correspondence, Floats | None, Aggregated]:
         silos.say("matching")
-        how = {"drift": study.drifts, "polishes": rounds > 0}
+        how = {"drift": study.drifts, "polishes": polishes}
         found, kappa = match(given, study.matching, silos, model, **how)
         silos.say("aggregating")
         size = {"count": count, "threads": threads}
@@ -96,7 +96,7 @@ def find_consensus(
     weights: Reals = aggregated.weights
     shared: Reals = aggregated.probabilities
     by_silo: Reals = np.moveaxis(matched.weights, 0, 1)
-    if rounds:
+    if polishes:
         silos.say("polishing")
         start = starting_point(matched, aggregated.probabilities, rows, model.family, kappa)
         left, tell = _bytes_left(study, rows, silos), partial(silos.say, "polishing")

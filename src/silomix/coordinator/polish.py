@@ -102,11 +102,6 @@ class Start:
     kappa: Floats | None = None
 
 
-def chains_for(rounds: int, kept_draws: int, least: int) -> int:
-    """Return how many chains give `kept_draws` in the kept rounds of `rounds`; `least` at least."""
-    return max(least, -(-kept_draws // kept_rounds(rounds)))
-
-
 def starting_point(
     matched: MatchedDraws, shared: Floats, rows: Ints, family: Product, kappa: Floats | None = None
 ) -> Start:
@@ -158,7 +153,7 @@ def polish(
     ----------
     kept_draws : the fewest draws to keep, of the chains of `start` together.
     most_bytes : (silo,), what each silo's answers may come to; under "until" the rounds stop before
-        they would exceed it, once there are so many draws.
+        they would exceed it, but for the first few.
     report : called with (rounds made, the most there can be).
     """
     until = settings.rounds == "until"
@@ -185,13 +180,13 @@ def polish(
         kept = kept_rounds(made) * weights.shape[1]
         enough = until and PAIR * kept >= kept_draws
         over = bool((sent * (made + 1) > most_bytes * made).any())
-        spent = until and over and 2 * kept >= kept_draws  # two draws of each are kept
+        spent = until and over and made >= FIRST_CHECK
         if made == last or spent or (enough and made % CHECK_EVERY == 0):
             history.check(members)
             history.spent = spent
             if spent or (until and history.at_rest()):
                 break
-    return history.finish(family, np.random.default_rng([seed, STREAM, 0]))
+    return history.finish(family, kept_draws, np.random.default_rng([seed, STREAM, 0]))
 
 
 def start_shared(start: Start, variables: int) -> Shared:
@@ -334,14 +329,19 @@ class _History:
         """Tell whether the last check found the draws at rest, and worth enough."""
         return bool(self.checks) and not self.moving() and self.worth >= WORTH
 
-    def finish(self, family: Product, rng: Rng) -> Polished:
+    def finish(self, family: Product, draws: int, rng: Rng) -> Polished:
         """Return the draws of the kept rounds, each with a second one given the same counts.
 
-        That costs no exchange, and makes the ends of intervals steadier.
+        That costs no exchange, and makes the ends of intervals steadier. Rounds that had to end
+        early have more of them, until there are so many draws.
         """
         kept = self.rounds[len(self.rounds) // 2 :]
         kappa, weights, weight_shapes, probabilities, numbers = (
             np.concatenate(part) for part in zip(*kept, strict=True)
+        )
+        more = max(1, -(-draws // len(kappa)) - 1)
+        weight_shapes, numbers = (
+            np.concatenate([part] * more) for part in (weight_shapes, numbers)
         )
         more_weights = draw_levels(weight_shapes, np.array([0, weights.shape[-1]]), rng)
         more_profiles = family.draw(numbers, rng)
@@ -350,7 +350,7 @@ class _History:
         if own:
             order = own_last(len(self.rounds), len(kappa) // len(kept))
             profiles = np.concatenate(own)
-            silo_profiles = SiloProfiles(np.concatenate([kappa, kappa[order]]), profiles)
+            silo_profiles = SiloProfiles(np.concatenate([*[kappa] * more, kappa[order]]), profiles)
         values = {
             "log_likelihood": np.array(self.log_likelihood).mean(axis=1),
             "movement": np.array(self.checks).reshape(-1, 4),

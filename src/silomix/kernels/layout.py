@@ -8,6 +8,7 @@ them to a component's byte counters is a couple of vector additions.
 
 from __future__ import annotations
 
+import math
 from collections import namedtuple
 from typing import NamedTuple
 
@@ -110,7 +111,7 @@ def level_counts(codes: Codes, sizes: Ints, labels: Array, clusters: int) -> Int
 
 def aligned(shape: tuple[int, ...], dtype: type) -> Array:
     """Return zeros whose first byte sits on a 64-byte boundary, as vector loads want."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, dtype=np.uint8)
     first = -raw.__array_interface__["data"][0] % 64
     return raw[first : first + size].view(dtype).reshape(shape)

@@ -1,9 +1,9 @@
 """Which chain, and when, each draw of a posterior is from.
 
 A posterior has its draws in one list. Those of the exact strategy are one chain after the other.
-Those of the polish come in two halves: first a second draw given the counts of each kept round and
-chain, then the rounds' own draws, those with the silos' own profiles last. Other draws, such as
-weighted means of the silos', have no order, and count as one chain.
+Those of the polish come in parts: first a second draw given the counts of each kept round and
+chain, or several; then the rounds' own draws, those with the silos' own profiles last. Other draws,
+such as weighted means of the silos', have no order, and count as one chain.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Ints
     from silomix.posterior.global_posterior import Posterior
+    from silomix.study import Study
 
 # Draws, at least, of the silos' own profiles that are kept, where there are as many.
 SILO_DRAWS = 500
@@ -26,6 +27,13 @@ ONE_CHAIN_IN = 2
 def kept_rounds(rounds: int) -> int:
     """Return how many rounds' draws are kept: the second half."""
     return rounds - rounds // 2
+
+
+def polish_chains(study: Study) -> int:
+    """Return how many chains a polish has: as many as give the draws to keep in all its rounds."""
+    polish = study.polish
+    rounds = polish.most if polish.rounds == "until" else polish.rounds
+    return max(polish.chains, -(-study.kept_draws // kept_rounds(rounds)))
 
 
 def rounds_with_own(chains: int) -> int:
@@ -51,12 +59,12 @@ def find_chains(posterior: Posterior) -> Ints:
     rounds = polish.rounds if polish else 0
     if posterior.study.strategy == "exact":
         return every.reshape(posterior.study.schedule.chains, -1)
-    kept = kept_rounds(rounds)
-    if kept == 0 or len(every) % (2 * kept) or len(every) < 2 * kept * ONE_CHAIN_IN:
+    chains = polish_chains(posterior.study) if rounds else 1
+    one_part = kept_rounds(rounds) * chains
+    if one_part == 0 or len(every) % one_part or len(every) == one_part:
         return every[None]
-    second, first = every.reshape(2, kept, -1)
+    parts = every.reshape(-1, kept_rounds(rounds), chains)
     if posterior.silo_profiles is not None:
-        order = own_last(rounds, first.shape[1])
-        first = first.ravel()[np.argsort(order)].reshape(first.shape)
-    # the two draws of a round stand side by side
-    return np.stack([first, second], axis=1).reshape(2 * kept, -1).T
+        parts[-1].flat[own_last(rounds, chains)] = parts[-1].ravel().copy()
+    # the draws of a round stand side by side, its own first
+    return np.concatenate([parts[-1:], parts[:-1]]).transpose(2, 1, 0).reshape(chains, -1)
