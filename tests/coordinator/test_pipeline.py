@@ -245,7 +245,7 @@ def test_a_count_that_one_silo_withholds_leaves_the_total_unknown():
     sizes = assign_rows(parts, silos, None)
     assert sizes.tolist() == [9, -1, 0]
     notes = cluster_notes(parts, [], categories((1,)), sizes)
-    empty = [note for note in notes if "nearly coincide" not in note]
+    empty = [note for note in notes if "look alike" not in note]
     assert empty == ["Cluster 2 is not the most probable cluster of any row."]
 
 

@@ -77,13 +77,13 @@ def test_each_cause_has_a_level_and_says_what_to_do(changes, level, words):
     assert words in diagnostics.verdict
 
 
-def test_the_worst_cause_comes_first_and_the_others_follow_in_short():
+def test_the_worst_cause_comes_first_and_every_one_has_its_advice():
     diagnostics = make_diagnostics(confidence=0.8, polish=moving(200.0))
     first, second = diagnostics.causes
     assert (first.level, second.level) == ("distrust", "care")
     assert "still moving" in first.sentence
-    assert diagnostics.verdict.endswith(f"Also, {second.sentence}.")
-    assert second.advice not in diagnostics.verdict
+    assert diagnostics.verdict.endswith(f"Also, {second.sentence}. {second.advice}.")
+    assert f"{first.sentence}. {first.advice}." in diagnostics.verdict
 
 
 def test_many_silos_are_named_once():

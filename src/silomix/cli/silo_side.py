@@ -65,7 +65,7 @@ def sample_command(
 
     Parameters
     ----------
-    study : Study file with all the settings; needs --silo.
+    study : Study file with all the settings; needs --silo. Every iteration is run, adaptive or not.
     silo_column : Column that names each row's silo; needs --silo.
     silo : The silo to sample; without it, all rows are one silo.
     silos : Number of silos (default 1), this one included: sets its share of the prior.

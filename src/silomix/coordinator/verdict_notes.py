@@ -93,9 +93,7 @@ def cluster_notes(
     for a, b, probability, overlap in nearly_same(match, parts.profile_draws, family):
         unknown = np.isnan(probability)
         one = "" if unknown else f"the probability that they are one is {probability:.2f}, and "
-        yield (
-            f"Clusters {a} and {b} nearly coincide: {one}"
-            f"the overlap of their profiles is {overlap:.2f}."
-        )
+        overlaps = f"the overlap of their profiles is {overlap:.2f}"
+        yield f"Clusters {a} and {b} look alike: {one}{overlaps}."
     for cluster in np.flatnonzero(sizes == 0):
         yield f"Cluster {cluster} is not the most probable cluster of any row."

@@ -151,7 +151,7 @@ class PosteriorDiagnostics:
 
 
 def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
-    """Yield the verdict on a posterior, a sentence at a time: the first cause, then the notes."""
+    """Yield the verdict on a posterior, a sentence at a time: the causes, then the notes."""
     causes = diagnostics.causes
     if not diagnostics.runs:
         yield "Cannot tell whether to trust it: no run was judged."
@@ -161,7 +161,9 @@ def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
         opening = {"care": "Use with care", "distrust": "Do not trust this result yet"}
         yield f"{opening[causes[0].level]}: {causes[0].sentence}."
         yield f"{causes[0].advice}."
-        yield from (f"Also, {cause.sentence}." for cause in causes[1:])
+        for cause in causes[1:]:
+            yield f"Also, {cause.sentence}."
+            yield f"{cause.advice}."
     if diagnostics.polish and diagnostics.rounds and not diagnostics.polish.checked:
         few = plural(diagnostics.rounds, "round")
         yield f"Whether the draws had settled was not checked: {few} cannot tell."
@@ -198,8 +200,8 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             judge(sure, UNSURE["confidence"]),
             "it is uncertain which clusters of different silos are the same (probability "
             f"{sure:.2f} for the least certain, {UNSURE['confidence'][0]} wanted)",
-            "correspondence.csv, or posterior.correspondence_frame(), shows which; more rows or "
-            "fewer silos would help, more iterations will not",
+            "More rows or fewer silos would help, more iterations will not; correspondence.csv, or "
+            "posterior.correspondence_frame(), shows which these are",
         )
     if polish is not None and polish.still_moving:
         yield Cause(
