@@ -197,6 +197,7 @@ REGIMES = {
     "weak pair": partial(pair, low=0.4),
     "middling pair": partial(pair, low=0.35),
     "rare in every silo": partial(plant, sizes=FOUR_SILOS, weights=np.array([0.2475] * 4 + [0.01])),
+    "rare in 30 x 300": partial(plant, sizes=(300,) * 30, weights=np.array([0.245] * 4 + [0.02])),
     "40 rows in one silo": partial(rare_cluster, "easy", 0.04, 1000),
     "ties of 4": partial(plant, sizes=FOUR_SILOS, weights=equal(2), levels=(2,) * 4),
     "ties of 6": partial(plant, sizes=FOUR_SILOS, weights=equal(3), levels=(2,) * 6),
