@@ -69,10 +69,15 @@ def test_labels_are_compared_as_scipy_compares_them(rng, level):
         if level:
             counts = [[y.sum(), (1 - y).sum()] for y in (here, everyone)]
             expected = stats.chi2_contingency(counts, correction=True)
+            share = stats.binomtest(int(here.sum()), len(here))
+            own = share.proportion_ci(0.9, method="wilson")
         else:
             expected = stats.ttest_ind(here, everyone, equal_var=False)
             interval = found.lower[cluster], found.upper[cluster]
             assert interval == pytest.approx(tuple(expected.confidence_interval(0.9)))
+            own = stats.ttest_1samp(here, 0).confidence_interval(0.9)
+        reach = found.estimate_lower[cluster], found.estimate_upper[cluster]
+        assert reach == pytest.approx(tuple(own))
         assert found.p_value[cluster] == pytest.approx(expected.pvalue)
     assert found.whole == pytest.approx(everyone.mean())
 
@@ -103,6 +108,9 @@ def test_sure_memberships_are_compared_as_by_welch_with_the_rest(rng):
     interval = expected.confidence_interval(0.95)
     assert found.p_value[0] == pytest.approx(expected.pvalue)
     assert [found.lower[0], found.upper[0]] == pytest.approx([interval.low, interval.high])
+    own = stats.ttest_1samp(values[labels == 0], 0).confidence_interval(0.95)
+    reach = found.estimate_lower[0], found.estimate_upper[0]
+    assert reach == pytest.approx(tuple(own))
     alone = regress(shares, mean_of(values))
     assert alone.difference[0] / np.sqrt(alone.error[0]) == pytest.approx(expected.statistic)
     assert alone.freedom == pytest.approx(expected.df)
@@ -256,7 +264,7 @@ def test_p_values_of_an_unrelated_variable_are_uniform(rng, binary):
 @pytest.mark.statistical
 def test_intervals_cover_the_truth_where_those_of_labels_do_not(rng):
     """Coverage not below 95%, false alarms at FALSE_ALARM; labels fail, and shrink differences."""
-    means, shares, of_labels, wrong = [], [], [], []
+    means, shares, own_means, own_shares, of_labels, wrong = ([] for _ in range(6))
     for _ in range(60):
         posterior, labels, codes = overlapping(rng, 800)
         related = [
@@ -266,10 +274,14 @@ def test_intervals_cover_the_truth_where_those_of_labels_do_not(rng):
         (mean, share), (labelled, _), most = compare_overlapping(posterior, codes, related)
         means.append([mean.lower, mean.difference, mean.upper])
         shares.append([share.lower, share.difference, share.upper])
+        own_means.append([mean.estimate_lower, mean.estimate, mean.estimate_upper])
+        own_shares.append([share.estimate_lower, share.estimate, share.estimate_upper])
         of_labels.append(labelled.estimate[2] - np.mean(related[0][most != 2]))
         wrong.append(np.mean(most != labels))
     assert 0.15 < np.mean(wrong) < 0.35
-    for found, truth in ((np.array(means), TRUE), (np.array(shares), 0.3 * TRUE)):
+    truths = TRUE, 0.3 * TRUE, MEANS, 0.2 + 0.3 * MEANS
+    for lines, truth in zip((means, shares, own_means, own_shares), truths, strict=True):
+        found = np.array(lines)
         hits = ((found[:, 0] < truth) & (found[:, 2] > truth)).sum(axis=0)
         for cluster in range(3):
             at_least = stats.binomtest(int(hits[cluster]), 60, 0.95, alternative="less")
@@ -343,8 +355,9 @@ def test_frames_are_tidy_or_wide(table, posterior):
     found = compare_outside(posterior, table, ["age", "died"], "silo")
     tidy = found.frame()
     assert tidy.columns.tolist() == [
-        *("variable", "level_name", "cluster", "rows", "estimate", "whole", "against"),
-        *("difference", "lower", "upper", "interval", "p_value", "significant", "method"),
+        *("variable", "level_name", "cluster", "rows", "estimate", "estimate_lower"),
+        *("estimate_upper", "whole", "against", "difference", "lower", "upper", "interval"),
+        *("p_value", "significant", "method"),
     ]
     assert len(tidy) == 6
     assert (tidy["significant"] == (tidy["p_value"] <= found.threshold)).all()

@@ -140,14 +140,14 @@ def test_the_folder_of_the_whole_result(tmp_path, whole):
 def test_assigned_rows(whole):
     table = pd.DataFrame({"smoker": ["no", "yes", None], "stage": ["I", "II", "III"], "sex": "f"})
     table["site"] = ["north", None, "west"]
-    labels = files.assign_rows(whole, table, "site", threads=1)
+    labels = whole.labels_frame(table=table, silo="site", threads=1)
     expected = whole.membership(table, silo="site")
     assert labels["row"].tolist() == [1, 2, 3]
     assert labels["silo"].fillna("nowhere").tolist() == ["north", "nowhere", "west"]
     assert labels["cluster"].tolist() == expected.argmax(axis=1).tolist()
     assert labels["probability"].tolist() == expected.max(axis=1).round(4).tolist()
     for silo, others in (("site", 2), ("north", 0), (None, 3)):
-        labels = files.assign_rows(whole, table, silo)
+        labels = whole.labels_frame(table=table, silo=silo)
         assert summary.assigned_record(whole, labels)["rows_of_other_silos"] == others
         text = " ".join(as_text(summary.assigned_view(whole, labels)).split())
         assert text.startswith("3 rows, 3 clusters")

@@ -123,7 +123,8 @@ def assign_command(
     folder.check_free([out], force=force)
     found = load(_saved_in(results))
     named = None if id_column is None else folder.read_ids(table, id_column)
-    labels = folder.assign_rows(found, table, silo, threads, named, probabilities=probabilities)
+    how: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
+    labels = found.labels_frame(named, table=table, silo=silo, frame_like="pandas", **how)
     folder.write_table(labels, out, private=True)
     record = summary.assigned_record(found, labels) | {"files": [out]}
     return Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")

@@ -12,6 +12,7 @@ import numpy as np
 
 from silomix.errors import SettingsError, SilomixError
 from silomix.model.metrics import highest_density_interval
+from silomix.model.reading import Table, read_table
 from silomix.model.sentences import check_mapping, listing, one_of, plural
 from silomix.posterior.characterise import MARGIN, contrast_of, describe_clusters
 from silomix.posterior.frames import (
@@ -23,7 +24,12 @@ from silomix.posterior.frames import (
     estimates,
     make_frame,
 )
-from silomix.posterior.membership import label_columns, table_membership
+from silomix.posterior.membership import (
+    label_columns,
+    row_silos,
+    table_membership,
+    to_four_decimals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +41,6 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints, Reals, Singles
     from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
     from silomix.model.families.product import Product
-    from silomix.model.reading import Table
     from silomix.posterior.outside_variables import Outside
     from silomix.posterior.verdict import PosteriorDiagnostics, Provenance
     from silomix.study import Study
@@ -432,6 +437,9 @@ class Posterior:
         self,
         ids: ArrayLike | None = None,
         *,
+        table: Table | None = None,
+        silo: str | None = None,
+        threads: int | None = None,
         probabilities: bool = False,
         frame_like: object = None,
     ) -> Any:
@@ -439,7 +447,8 @@ class Posterior:
 
         Parameters
         ----------
-        ids : (row,), what each row is called: a column of the table.
+        ids : (row,), what each row is called, such as `table["patient"]`.
+        table, silo, threads : other rows than those that were fitted; as for `membership`.
         probabilities : whether to add the probability of each cluster: p0, p1, …
         frame_like : as for `summary`.
 
@@ -453,11 +462,22 @@ class Posterior:
         --------
         >>> posterior.labels_frame(ids=table.index).columns.tolist()
         ['row', 'id', 'silo', 'cluster', 'probability', 'second']
+        >>> new = posterior.labels_frame(table=table.head(3), silo="silo", probabilities=True)
+        >>> new.columns.tolist()[3:]
+        ['cluster', 'probability', 'second', 'p0', 'p1', 'p2', 'p3', 'p4']
         """
-        found = self._rows
-        silos = np.array(self.silos, dtype=object)[found.silos]
-        rows = silos, found.labels, found.membership, ids
-        return make_frame(label_columns(*rows, probabilities=probabilities), frame_like, self)
+        if table is None:
+            membership = self._rows.membership
+            silos = np.array(self.silos, dtype=object)[self._rows.silos]
+        else:
+            frame = read_table(table)
+            silos = np.full(len(frame), None, dtype=object)
+            if silo is not None:
+                cells = row_silos(frame, silo, self)
+                silos = np.array([*cells.texts, None], dtype=object)[cells.codes]
+            membership = to_four_decimals(self.membership(frame, silo, threads=threads))
+        columns = label_columns(silos, membership, ids, probabilities=probabilities)
+        return make_frame(columns, frame_like, self)
 
     def drift(self, level: float = 0.95, *, frame_like: object = None) -> Any:
         """Return a frame of how much the silos differ in each variable, the largest first.

@@ -57,22 +57,23 @@ def from_parts(parts: Array) -> Singles:
 
 
 def label_columns(
-    silos: Array, labels: Ints, membership: Reals, ids: ArrayLike | None, *, probabilities: bool
+    silos: Array, membership: Reals, ids: ArrayLike | None, *, probabilities: bool
 ) -> dict[str, Any]:
     """Return columns with a line per row: its silo, its cluster, how sure that is, and the next.
 
     Parameters
     ----------
     silos : (row,), names.
-    labels : (row,), the most probable clusters.
     membership : (row, cluster)
     ids : (row,), what each row is called, if anything.
     probabilities : whether to add a column with the probability of each cluster.
     """
-    rows, sure = np.arange(len(labels)), membership.astype(np.float64).round(4)
+    labels, rows = membership.argmax(axis=1), np.arange(len(membership))
+    sure = membership.astype(np.float64).round(4)
     named = {} if ids is None else {"id": np.asarray(ids, dtype=object)}
-    if ids is not None and len(named["id"]) != len(labels):
-        raise DataError(f"ids has {len(named['id'])} values; give one for each of {len(rows)} rows")
+    if ids is not None and named["id"].shape != rows.shape:
+        size = f"{named['id'].size} values" if named["id"].ndim else repr(ids)
+        raise DataError(f"ids is {size}; give a value for each of {len(rows)} rows")
     others = sure.copy()
     others[rows, labels] = -1.0
     second = others.argmax(axis=1) if sure.shape[1] > 1 else np.full(len(rows), None)

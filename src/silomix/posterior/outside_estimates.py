@@ -69,8 +69,9 @@ class Comparison(NamedTuple):
     whole : mean or share over all rows that have a value.
     rows : (cluster,), rows with a value; expected numbers where memberships are averaged.
     estimate : (cluster,), mean or share in the cluster.
+    estimate_lower, estimate_upper : (cluster,), its interval.
     difference : (cluster,), from the whole, or from the rest, as the method has it.
-    lower, upper : (cluster,), its interval.
+    lower, upper : (cluster,), the interval of the difference.
     p_value : (cluster,), of no difference; nan where there is nothing to compare.
     """
 
@@ -79,6 +80,8 @@ class Comparison(NamedTuple):
     whole: float
     rows: Floats
     estimate: Floats
+    estimate_lower: Floats
+    estimate_upper: Floats
     difference: Floats
     lower: Floats
     upper: Floats
@@ -97,6 +100,7 @@ class Regression(NamedTuple):
     ----------
     rows : expected number.
     estimate : μ.
+    own_error, own_freedom : squared standard error of μ_c, and its degrees of freedom.
     difference : μ_c less the mean of the rest.
     error, freedom : squared standard error of the difference, and its degrees of freedom.
     null_error, null_freedom : the same, were there no difference; for a mean no other.
@@ -104,6 +108,8 @@ class Regression(NamedTuple):
 
     rows: Floats
     estimate: Floats
+    own_error: Floats
+    own_freedom: Floats
     difference: Floats
     error: Floats
     freedom: Floats
@@ -156,7 +162,7 @@ def regress(shares: Floats, target: Target) -> Regression:
     estimate = inverse @ (shares.T @ values)
     tamed = (rows * np.clip(estimate, 0, 1) + PSEUDO * mean) / (rows + PSEUDO)
     difference = (estimate - mean) / rest
-    of_cluster, of_rest, null = (np.zeros_like(share) for _ in range(3))
+    own_error, of_cluster, of_rest, null = (np.zeros_like(share) for _ in range(4))
     for first in range(0, count, BLOCK):
         some, y = shares[first : first + BLOCK], values[first : first + BLOCK]
         weights, fitted = some @ inverse, some @ estimate
@@ -165,7 +171,8 @@ def regress(shares: Floats, target: Target) -> Regression:
         alike = fitted[:, None] - difference * (some - share)
         if binary:
             around, drift = some @ tamed, (alike - mean) ** 2 / count**2
-            squares = (around * (1 - around))[:, None] * pull**2 + drift
+            variance = (around * (1 - around))[:, None]
+            squares = variance * pull**2 + drift
             level = np.clip(alike, 0, 1)
             null += (level * (1 - level) * pull**2 + drift).sum(axis=0)
         else:
@@ -173,14 +180,17 @@ def regress(shares: Floats, target: Target) -> Regression:
             leverage = np.minimum(np.einsum("rc,rc->r", weights, some), 0.5)
             influence = pull * (y - fitted)[:, None] - (alike - mean) / count
             squares = influence**2 / (1 - leverage)[:, None]
+            variance = ((y - fitted) ** 2 / (1 - leverage))[:, None]
+        own_error += (variance * weights**2).sum(axis=0)
         of_cluster += np.einsum("rc,rc->c", some, squares)
         of_rest += np.einsum("rc,rc->c", 1 - some, squares)
     of_cluster, of_rest, null = of_cluster / rest**2, of_rest / rest**2, null / rest**2
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = satterthwaite((of_cluster, rows), (of_rest, count - rows))
     error = of_cluster + of_rest
-    judged = (null, np.full_like(rest, np.inf)) if binary else (error, freedom)
-    return Regression(rows, estimate, difference, error, freedom, *judged)
+    normal = np.full_like(rest, np.inf)  # so many degrees of freedom
+    own_freedom, *judged = (normal, null, normal) if binary else (rows - 1, error, freedom)
+    return Regression(rows, estimate, own_error, own_freedom, difference, error, freedom, *judged)
 
 
 def pool(target: Target, draws: Sequence[Regression], level: float) -> Comparison:
@@ -198,14 +208,20 @@ def pool(target: Target, draws: Sequence[Regression], level: float) -> Compariso
     with np.errstate(divide="ignore", invalid="ignore"):
         error, freedom = pooled_error(found.difference, found.error, found.freedom)
         half = stdtrit(freedom, 0.5 + level / 2) * error * compared
+        own, own_freedom = pooled_error(found.estimate, found.own_error, found.own_freedom)
+        own_half = stdtrit(own_freedom, 0.5 + level / 2) * own * compared
         null, null_freedom = pooled_error(found.difference, found.null_error, found.null_freedom)
         p_value = 2 * stdtr(null_freedom, -np.abs(middle) / null) * compared
     whole, estimate = float(np.nanmean(target.values)), found.estimate.mean(axis=0)
     lower, upper = middle - half, middle + half
     if target.level is not None:
         estimate, middle, lower, upper = _inside(whole, rows, estimate, middle, lower, upper)
+    own_lower, own_upper = estimate - own_half, estimate + own_half
+    if target.level is not None:
+        own_lower, own_upper = np.maximum(own_lower, 0.0), np.minimum(own_upper, 1.0)
+    found_mean = estimate * compared, own_lower, own_upper
     test = middle * compared, lower, upper, p_value
-    return Comparison(target.variable, target.level, whole, rows, estimate * compared, *test)
+    return Comparison(target.variable, target.level, whole, rows, *found_mean, *test)
 
 
 def _inside(
@@ -269,17 +285,29 @@ def compare_labels(target: Target, labels: Ints, clusters: int, level: float) ->
         means = sums / rows
         difference = means - values.mean()
         if target.level is not None:
+            own = wilson(means, rows, level)
             test = compare_shares(sums, rows, float(values.sum()), len(values), level)
         else:  # Welch's t-test, without equal variances
             squares = np.bincount(labels, (values - means[labels]) ** 2, clusters)
             within, whole = squares / (rows - 1) / rows, values.var(ddof=1) / len(values)
+            own_half = stdtrit(rows - 1, 0.5 + level / 2) * np.sqrt(within)
+            own = means - own_half, means + own_half
             error = np.sqrt(within + whole)
             freedom = satterthwaite((within, rows), (whole, len(values)))
             half = stdtrit(freedom, 0.5 + level / 2) * error
             p_value = 2 * stdtr(freedom, -np.abs(difference) / error)
             test = difference - half, difference + half, p_value
     of_all = float(values.mean())
-    return Comparison(target.variable, target.level, of_all, rows, means, difference, *test)
+    return Comparison(target.variable, target.level, of_all, rows, means, *own, difference, *test)
+
+
+def wilson(share: Floats, rows: Floats, level: float) -> tuple[Floats, Floats]:
+    """Return Wilson's (1927) interval of a share: (cluster,) each."""
+    square = ndtri(0.5 + level / 2) ** 2
+    middle = (share + square / (2 * rows)) / (1 + square / rows)
+    spread = share * (1 - share) / rows + square / (4 * rows**2)
+    half = np.sqrt(square * spread) / (1 + square / rows)
+    return middle - half, middle + half
 
 
 def compare_shares(

@@ -49,8 +49,9 @@ MOST_SHOWN = 6
 DRAWS = 25
 # Columns of the tidy frame.
 TIDY = (
-    *("variable", "level_name", "cluster", "rows", "estimate", "whole", "against", "difference"),
-    *("lower", "upper", "interval", "p_value", "significant", "method"),
+    *("variable", "level_name", "cluster", "rows", "estimate", "estimate_lower", "estimate_upper"),
+    *("whole", "against", "difference", "lower", "upper", "interval", "p_value", "significant"),
+    "method",
 )
 
 
@@ -420,11 +421,11 @@ def _describe(outside: Outside) -> Iterator[str]:
         left_out = outside.missing[one.variable]
         without = f", {left_out:,} of {plural(outside.rows, 'row')} missing" if left_out else ""
         yield f"\n{one.name} (whole: {value(one.whole, one)}{without})"
-        yield f"{'cluster':>7} {'rows':>10} {'estimate':>10} {against:>11} {interval:>20} {'p':>8}"
+        yield f"{'cluster':>7} {'rows':>10} {'estimate':>24} {against:>11} {interval:>20} {'p':>8}"
         lines = zip(outside.posterior.cluster_names, texts(outside, one), strict=True)
         for name, (rows, mean, change, span, p, differs) in lines:
             star = " *" if differs else ""
-            yield f"{name:>7} {rows:>10} {mean:>10} {change:>11} {span:>20} {p:>8}{star}"
+            yield f"{name:>7} {rows:>10} {mean:>24} {change:>11} {span:>20} {p:>8}{star}"
     more = len(outside.comparisons) - MOST_SHOWN
     if more > 0:
         yield f"\n... and {more} more: see .frame()"
@@ -438,15 +439,19 @@ def _describe(outside: Outside) -> Iterator[str]:
 def texts(outside: Outside, one: Comparison) -> Iterator[tuple[str, str, str, str, str, bool]]:
     """Yield what tables show of each cluster.
 
-    Its rows, its mean or share, the difference, the interval of that, the p value, and whether the
-    difference is significant.
+    Its rows, its mean or share with an interval, the difference, the interval of that, the p value,
+    and whether the difference is significant.
     """
     for cluster, p in enumerate(one.p_value):
         change, lower, upper = (
             value(part[cluster], one, "+") for part in (one.difference, one.lower, one.upper)
         )
         rare = ABSENT if np.isnan(p) else "<0.0001" if p < 0.0001 else f"{p:.4f}"
-        rows, estimate = f"{one.rows[cluster]:,.0f}", value(one.estimate[cluster], one)
+        mean, least, most = (
+            value(part[cluster], one)
+            for part in (one.estimate, one.estimate_lower, one.estimate_upper)
+        )
+        rows, estimate = f"{one.rows[cluster]:,.0f}", f"{mean} ({least} to {most})"
         yield rows, estimate, change, f"{lower} to {upper}", rare, p <= outside.threshold
 
 

@@ -302,8 +302,10 @@ def _variables(
 ) -> Iterator[tuple[str, str, list[str], NDArray[Any]]]:
     """Yield the variables of the tree: group, name, axes, and values without the axis of chains."""
     draw, own, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
-    yield "posterior", "weights", [*draw, "cluster"], posterior.weights
+    # the axes first appear in the order that all variables have them in: arviz-stats 0.8 names the
+    # lines of a summary wrongly otherwise
     yield "posterior", "weights_by_silo", [*draw, "silo", "cluster"], posterior.weights_by_silo
+    yield "posterior", "weights", [*draw, "cluster"], posterior.weights
     profiles = "probabilities" if axis == "level" else "parameters"
     yield "posterior", profiles, [*draw, "cluster", axis], posterior.parameters
     if own is not None:

@@ -378,14 +378,14 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
     """Return the table of a variable's mean, or of its levels, each cluster and then all rows."""
     first, against = levels[0], AGAINST[found.method]
     is_mean, missing = first.level is None, found.missing[first.variable]
-    names = found.posterior.cluster_names
+    names, interval = found.posterior.cluster_names, f"{found.level:.0%} interval"
     named = ("cluster",) if is_mean else ("cluster", "level")
     heads = (
         *named,
         "rows",
-        "mean" if is_mean else "share",
+        f"{'mean' if is_mean else 'share'} ({interval})",
         f"minus the {against}{'' if is_mean else ', points'}",
-        f"{found.level:.0%} interval",
+        interval,
         "",
         "p value",
         f"differs from the {against}",

@@ -12,12 +12,10 @@ import pandas as pd
 from silomix.errors import DataWarning, SettingsError
 from silomix.model.files import private_folder, replace_file, whole_file, writing
 from silomix.model.metrics import INTERVAL
-from silomix.model.reading import Table, find_column, read_cells, read_table
+from silomix.model.reading import Table, find_column, read_cells
 from silomix.model.sentences import listing, plural, quoted
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
-from silomix.posterior.frames import make_frame
-from silomix.posterior.membership import label_columns, row_silos, to_four_decimals
 from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text
 from silomix.report.page import write_report
@@ -98,38 +96,6 @@ def _tables(posterior: Posterior, ids: Array | None) -> dict[str, pd.DataFrame]:
     if posterior.silo_profiles is not None:
         tables["drift.csv"] = posterior.drift(INTERVAL, frame_like="pandas")
     return tables
-
-
-def assign_rows(
-    posterior: Posterior,
-    table: Table,
-    silo: str | None,
-    threads: int | None = None,
-    ids: Array | None = None,
-    *,
-    probabilities: bool = False,
-) -> pd.DataFrame:
-    """Return one line per row, as `Posterior.labels_frame` does.
-
-    Parameters
-    ----------
-    table : old or new rows, with the study's variables.
-    silo : the column that names each row's silo, or the silo that all rows are of; rows of a
-        silo outside the study, or of none, get the weights over all silos.
-    threads : cores to use; all when left out.
-    ids : (row,), what each row is called, if anything.
-    probabilities : whether to add the probability of each cluster.
-    """
-    frame = read_table(table)
-    silos = np.full(len(frame), None, dtype=object)
-    if silo is not None:
-        cells = row_silos(frame, silo, posterior)
-        silos = np.array([*cells.texts, None], dtype=object)[cells.codes]
-    membership = to_four_decimals(posterior.membership(frame, silo, threads=threads))
-    labels = membership.argmax(axis=1)
-    columns = label_columns(silos, labels, membership, ids, probabilities=probabilities)
-    found: pd.DataFrame = make_frame(columns, "pandas", posterior)
-    return found
 
 
 def read_ids(table: Table, column: str, frequency: str | None = None) -> Array:

@@ -125,7 +125,7 @@ def _holders_view(posterior: Posterior) -> TerminalTable:
 
 
 def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:
-    """Return for a program how many rows each cluster got, from the lines of `assign_rows`."""
+    """Return for a program how many rows each cluster got, by `Posterior.labels_frame`."""
     sizes = np.bincount(labels["cluster"], minlength=posterior.n_clusters)
     return {
         "rows": len(labels),
