@@ -159,13 +159,21 @@ LOG = Schema((Variable("x", kind="gaussian", transform="log"),))
 COUNT = Schema((Variable("x", kind="poisson", location=1.0),))
 DAYS = [dt.date(2026, 1, day) for day in (1, 2, 3)]
 REFUSED = {
-    "word": (["1", "two"], {"schema": NUMBER}, "'x' has 'two' in data row 2, which is no finite"),
-    "texts": (["a", "b"], {"kinds": {"x": "gaussian"}}, "'a' in data row 1, which is no finite"),
-    "infinite": ([1.0, np.inf], {"schema": NUMBER}, "'inf' in data row 2, which is no finite"),
+    "word": (
+        ["1", "two"],
+        {"schema": NUMBER},
+        "'x' has 'two' in data row 2, which is not a finite",
+    ),
+    "texts": (["a", "b"], {"kinds": {"x": "gaussian"}}, "'a' in data row 1, which is not a finite"),
+    "infinite": ([1.0, np.inf], {"schema": NUMBER}, "'inf' in data row 2, which is not a finite"),
     "too large": (["1", "1e999"], {"schema": NUMBER}, "'1e999' in data row 2"),
     "underscore": (["1", "1_000"], {"schema": NUMBER}, "'1_000' in data row 2"),
     "comma": (["1", "1,5"], {"schema": NUMBER}, "'1,5' in data row 2"),
-    "infinite, guessed": ([0.5, 1.5, np.inf], {}, "'inf' in data row 3, which is no finite number"),
+    "infinite, guessed": (
+        [0.5, 1.5, np.inf],
+        {},
+        "'inf' in data row 3, which is not a finite number",
+    ),
     "negative count": ([1, -2], {"schema": COUNT}, "-2 in data row 2, which is no count"),
     "part of a count": ([0.5, 2], {"kinds": {"x": "poisson"}}, "0.5 in data row 1, which is no"),
     "no logarithm": (
@@ -179,7 +187,11 @@ REFUSED = {
     "identifier": ([*range(100, 160)], {}, "numbers the rows, 100 to 159, each once: looks"),
     "nothing": ([None, None], {"kinds": {"x": "gaussian"}}, "'gaussian' and is missing in every"),
     "one bin": ([1, 1, 1], {"bins": {"x": 2}}, "'x' cannot be cut into 2 levels"),
-    "text to cut": (["a", "b"], {"bins": {"x": 2}}, "'a' in data row 1, which is no finite number"),
+    "text to cut": (
+        ["a", "b"],
+        {"bins": {"x": 2}},
+        "'a' in data row 1, which is not a finite number",
+    ),
 }
 
 

@@ -38,6 +38,8 @@ LEVELS = {
 }
 NUMBERS = {
     "fine": ([61.5, 44.0, 80.2, 99.0], "x", set()),
+    "beyond a range without gaps": ([*range(28, 78), 99], "x", {"missing"}),
+    "beyond a range with gaps": ([*range(20, 78, 6), 99], "x", set()),
     "far off": ([61, 44, 80, 999], "x", {"missing"}),
     "below zero": ([61.5, 44, 80, -9], "x", {"missing"}),
     "among others below zero": ([-3.5, 4, 8, -9], "x", set()),

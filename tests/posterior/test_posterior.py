@@ -236,7 +236,7 @@ class TestMembership:
         nameless = table[:6].drop(columns="hospital")
         assert_array_equal(found[:6], shared.membership(nameless))
         assert_array_equal(density[:6], shared.log_predictive_density(nameless))
-        assert "6 rows are of silos outside the study ('east')" in caplog.messages[0]
+        assert "6 rows are of silos that were not fitted ('east')" in caplog.messages[0]
         with pytest.warns(DataWarning, match="all 24 rows get the weights") as warned:
             posterior.membership(table[6:])
         assert warned[0].filename == __file__

@@ -29,7 +29,7 @@ UNMIXED = replace(DOUBTED, agreement=1.0)
     [
         (
             {"confidence": 0.97},
-            f"{SILOS_AGREE}, it is sure which of",
+            f"{SILOS_AGREE}, it is clear which",
             "after 8 polish rounds.",
         ),
         ({"silos": {"a": TRUSTED}}, f"{ONE_AGREES} and the draws", "after 8 polish rounds."),
@@ -63,7 +63,11 @@ def test_trust_gives_its_reasons(changes, start, end):
         ({"silos": {"a": replace(TRUSTED, full=0.97)}}, "care", "every component held rows: there"),
         ({"smallest": 12.0}, "care", "about 12 rows"),
         ({"smallest": 1.5}, "distrust", "about 2 rows"),
-        ({"silos": {"a": UNMIXED}, "polish": None}, "care", "the traces of a had not mixed. Use "),
+        (
+            {"silos": {"a": UNMIXED}, "polish": None},
+            "care",
+            "the traces of a had not mixed. Give twice",
+        ),
         ({"silos": {}, "polish": None, "chains": DOUBTED}, "care", "of all silos together had not"),
     ],
 )

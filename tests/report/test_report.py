@@ -408,7 +408,7 @@ def test_outside_variables_have_a_section_and_a_table_each(posterior, page, rows
         assert said in page.text
     assert "<script>alert" not in text
     age, region = cluster_sections.outside_tables(posterior, found)
-    assert age.heads[1:3] == ("rows", "mean")
+    assert age.heads[1:3] == ("rows", "mean (95% interval)")
     assert [line[-1] for line in texts(age)] == ["yes", "yes", "", ""]
     named = [[cluster, HOSTILE] for cluster in ("0", "1", "2", "all")]
     assert [line[:2] for line in texts(region)[:4]] == named

@@ -151,7 +151,7 @@ def test_assigned_rows(whole):
         assert summary.assigned_record(whole, labels)["rows_of_other_silos"] == others
         text = " ".join(as_text(summary.assigned_view(whole, labels)).split())
         assert text.startswith("3 rows, 3 clusters")
-        assert (f"labelled by its overall weights: {others}." in text) == (others > 0)
+        assert (f"labelled by the overall weights: {others}." in text) == (others > 0)
         assert ("give it with --silo" in text) == (silo is None)
 
 

@@ -25,7 +25,7 @@ TABLE = "The table"
 # Each says in one line which value to choose, and why; a command may say it in its own way.
 TEXTS = {
     TABLE: {
-        "table": "CSV, TSV (or their .gz) or Parquet: a row per unit, columns as variables.",
+        "table": "CSV, TSV (or their .gz) or Parquet: one row per unit, one column per variable.",
         "data": "This silo's table: CSV, TSV (or their .gz) or Parquet.",
         "silo": "Column that names each row's silo.",
         "silo_column": "Column that names each row's silo, if the table has other silos' rows.",

@@ -113,7 +113,7 @@ def assign_command(
     ----------
     results : Folder that fit wrote with --out, or a saved posterior.
     out : File for the labels, such as labels.csv: a line for each row.
-    silo : Column that names each row's silo, or the one silo that all rows are from.
+    silo : Column that names each row's silo, or the name of the silo that all rows come from.
     probabilities : Add the probability of each cluster: p0, p1 and so on.
 
     Examples
@@ -148,7 +148,7 @@ def report_command(
     ----------
     results : Folder that fit wrote with --out, or a saved posterior.
     table : The rows, needed for --outside.
-    silo : Column that names each row's silo, or the one silo that all rows are from.
+    silo : Column that names each row's silo, or the name of the silo that all rows come from.
     out : The page (default report.html next to the posterior).
 
     Examples

@@ -85,9 +85,9 @@ def cluster_notes(
     rows = [release.rows for release in releases]
     lonely = match and single_silo_clusters(parts.weights_by_silo, rows, match)
     for lone, silo, share, apart in lonely or ():
-        same = f"; the probability that it is one with another is {1 - apart:.2f}"
+        same = f"; the probability that it is the same as another cluster is {1 - apart:.2f}"
         yield (
-            f"Cluster {lone} lives in {silo!r}, which has {share:.0%} of its rows"
+            f"Cluster {lone} is found in {silo!r}, which has {share:.0%} of its rows"
             + ("." if np.isnan(apart) else f"{same}.")
         )
     for a, b, probability, overlap in nearly_same(match, parts.profile_draws, family):

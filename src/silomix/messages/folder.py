@@ -167,7 +167,7 @@ def read_release(folder: str | Path) -> tuple[Release, Schema]:
     """
     _, release, schema = _read(Path(folder))
     if schema is None:
-        raise MessageError(f"{folder} is a message, and no release")
+        raise MessageError(f"{folder} is a message, not a release")
     for problem in release_problems(release, make_family(schema, Prior())):
         raise MessageError(f"{folder}: it {problem}; have the silo release again")
     return release, schema

@@ -118,7 +118,7 @@ def what_rules_did(release: Release) -> list[str]:
         return ["Nothing: the policy has no rule, and every number leaves as it is."]
     return [
         f"{check.rule} ({check.where}, threshold {check.threshold}, {check.cells} numbers): "
-        f"{check.result}{f', {check.changed} times' if check.changed else ''}"
+        f"{check.result}{', ' + plural(check.changed, 'time') if check.changed else ''}"
         f"{f'; {check.inside}' if check.inside else ''}"
         for check in release.checks
     ]
@@ -129,8 +129,8 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
     is_exact = tier == "draws" or not policy.has_rules
     names = ", ".join(variable.name for variable in schema.numbers)
     sums = (
-        f"Of {names}, the mean in each cluster, and the spread but for counts. They are sums of "
-        "values that were first moved to within bounds that the study knows, rounded so coarsely "
+        f"Of {names}, the mean in each cluster, and, except for counts, the spread. They are sums "
+        "of values first moved to within bounds that the study knows, and rounded so coarsely "
         "that a single row moves none by more than one step, whatever its value. No spread leaves "
         "that is too small to tell from none."
     )

@@ -79,7 +79,9 @@ def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
     counts_rows = is_whole and np.ptp(values) + 1 == len(values) == len(cells.codes)
     if counts_rows and len(values) > LONGEST_COUNTING:
         found = f"{label} numbers the rows, {values.min():.0f} to {values.max():.0f}, each once"
-        advice = f"{advice}, name it with --id of silomix fit, or declare what it is with {{kinds}}"
+        advice = (
+            f"{advice}, or in the shell name it with --id, or declare what it is with {{kinds}}"
+        )
         raise DataError(f"{found}: looks like an identifier; {advice}", variables=..., kinds=None)
     return "gaussian"
 
@@ -113,7 +115,7 @@ def read_numbers(cells: Cells, label: str) -> Floats:
     wrong = ~np.isfinite(values) & ~cells.missing
     if wrong.any():
         found = repr(cells.texts[cells.codes[np.argmax(wrong)]])
-        raise _refused(label, found, wrong, "is no finite number")
+        raise _refused(label, found, wrong, "is not a finite number")
     return values
 
 

@@ -28,6 +28,8 @@ LIKE_MISSING = re.compile(
 # Numbers that stand for a missing cell where the other numbers are far from them.
 MISSING_CODES = {-7, -8, -9, -77, -88, -99, -999, -9999, -99999, 9, 77, 88, 99, 99.9}
 MISSING_CODES |= {888, 999, 999.9, 9999, 99999, 999999}
+# So many of the widest gap between the other numbers are far.
+GAPS = 5
 
 # A column of text with more levels is seldom meant as such.
 MOST_LEVELS = 50
@@ -119,7 +121,11 @@ def _missing_words(texts: list[str]) -> list[str]:
 
 
 def _missing_codes(texts: list[str]) -> list[str]:
-    """Return the codes that no other number is near, or that stand among words alone."""
+    """Return the codes that no other number is near, or that stand among words alone.
+
+    Near is within the range of the others on either side of it, or beyond it by no more than five
+    times their widest gap: 99 is not near ages of 28 to 77, all of which occur.
+    """
     numbers = {text: float(text) for text in texts if NUMBER.fullmatch(text)}
     codes = [text for text, value in numbers.items() if value in MISSING_CODES]
     others = [value for value in numbers.values() if value not in MISSING_CODES]
@@ -127,6 +133,8 @@ def _missing_codes(texts: list[str]) -> list[str]:
         return codes if len(codes) == len(numbers) < len(texts) - 1 else []
     low, high = min(others), max(others)
     near = (max(0.0, 2 * low - high) if low >= 0 else 2 * low - high, 2 * high - low)
+    reach = GAPS * np.diff(np.sort(others)).max() if len(others) > MOST_WHOLE_LEVELS else np.inf
+    near = max(near[0], low - reach), min(near[1], high + reach)
     return [text for text in codes if not near[0] < numbers[text] < near[1]]
 
 

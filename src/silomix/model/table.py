@@ -353,7 +353,7 @@ def _check_countable(cells: Cells, label: str) -> None:
         advice = f"looks continuous: {cure}, {advice}"
     elif MOST_LEVELS < len(cells.texts) == np.count_nonzero(~cells.missing):
         found = f"{len(cells.texts)} texts, all different, such as {quoted(cells.texts[:3])}"
-        advice = f"looks like an identifier: name it with --id of silomix fit, {advice}"
+        advice = f"looks like an identifier: in the shell name it with --id, or {advice}"
     else:
         return
     raise DataError(f"{label} has {found}, and {advice}", variables=..., schema=None)

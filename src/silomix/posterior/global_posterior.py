@@ -463,7 +463,7 @@ class Posterior:
         >>> posterior.labels_frame(ids=table.index).columns.tolist()
         ['row', 'id', 'silo', 'cluster', 'probability', 'second']
         >>> new = posterior.labels_frame(table=table.head(3), silo="silo", probabilities=True)
-        >>> new.columns.tolist()[3:]
+        >>> new.columns.tolist()[2:]
         ['cluster', 'probability', 'second', 'p0', 'p1', 'p2', 'p3', 'p4']
         """
         if table is None:

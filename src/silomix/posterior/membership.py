@@ -154,7 +154,7 @@ def silo_places(frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior
     if (found == ELSEWHERE).any():
         unknown = sorted(text for text in cells.texts if text not in known)
         logger.warning(
-            "%d rows are of silos outside the study (%s); they get its global weights and profiles",
+            "%d rows are of silos that were not fitted (%s): overall weights and profiles are used",
             np.count_nonzero(found == ELSEWHERE),
             quoted(unknown) or "blank",
         )

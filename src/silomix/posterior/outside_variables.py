@@ -190,7 +190,7 @@ def compare_outside(
     >>> found.tests, found.threshold
     (5, 0.01)
     >>> found.frame().columns.tolist()[:6]
-    ['variable', 'level_name', 'cluster', 'rows', 'estimate', 'whole']
+    ['variable', 'level_name', 'cluster', 'rows', 'estimate', 'estimate_lower']
     >>> found.frame("wide").columns.tolist()
     ['cluster', 'age', 'age, p value']
     """

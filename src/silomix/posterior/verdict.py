@@ -204,12 +204,13 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             "posterior.correspondence_frame(), shows which these are",
         )
     if polish is not None and polish.still_moving:
+        more, limit = 4 * polish.rounds, ", which the default limit on a silo's bytes ended"
         yield Cause(
             max("care", judge(polish.moved, MOVED), key=LEVELS.index),
             f"the draws were still moving after {plural(polish.rounds, 'polish round')}"
-            + (", when a silo had sent as many bytes as it may by default" if polish.spent else ""),
-            f"Allow more with polish={4 * polish.rounds}, which takes about four times as long to "
-            "polish",
+            + (limit if polish.spent else ""),
+            f"Allow more with polish={more}, in the shell --polish {more}, which takes about four "
+            "times as long to polish",
         )
     if full := [name for name, run in silos.items() if run.full >= FULL]:
         where = f" in {_names(full)}" if len(silos) > 1 else ""
@@ -227,10 +228,9 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
     # how traces mixed matters only where nothing polishes the draws afterwards
     runs = {} if diagnostics.rounds else diagnostics.runs
     if doubted := [name for name, run in runs.items() if not run.trusted]:
-        verdict = runs[doubted[0]].verdict.removesuffix(".")
         yield Cause(
             "care",
-            f"the traces of {_names(doubted)} had not mixed. {verdict}",
+            f"the traces of {_names(doubted)} had not mixed",
             "Give twice the iterations, which takes about twice as long to sample",
         )
 
@@ -247,7 +247,8 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
         "the chains over all silos mixed": diagnostics.chains is not None,
         "the silo's chains agree on the clusters": silos == 1,
         f"in {every} silos the chains agree on the clusters": silos > 1,
-        "it is sure which of them are the same": silos > 1 and diagnostics.confidence is not None,
+        "it is clear which clusters match across silos": silos > 1
+        and diagnostics.confidence is not None,
         f"the draws had settled after {plural(diagnostics.rounds, 'polish round')}": checked,
     }
     found = [reason for reason, holds in reasons.items() if holds]

@@ -128,11 +128,11 @@ def number_sentences(posterior: Posterior) -> Iterator[str]:
     if together[least] >= SETTLED:
         yield "One more: the silos' parts of each cluster clearly belong together."
     else:
-        split = plural(int((pieces[:, least] > 1).sum()), "silo")
+        split = int((pieces[:, least] > 1).sum())
+        who = plural(split, "silo") if split else "no silo"
         yield (
             f"One more: cluster {names[least]} is the most likely to be two; the probability that "
-            f"the silos' parts of it belong together is {together[least]:.2f}, and {split} found "
-            "it in pieces."
+            f"the silos' parts of it belong together is {together[least]:.2f}, and {who} split it."
         )
 
 

@@ -150,7 +150,7 @@ def assigned_view(posterior: Posterior, labels: pd.DataFrame) -> RenderableType:
     heading = f"{plural(len(labels), 'row')}, {plural(posterior.n_clusters, 'cluster')}"
     note = ""
     if others := assigned_record(posterior, labels)["rows_of_other_silos"]:
-        note = f"Rows from outside the study's silos, labelled by its overall weights: {others:,}."
+        note = f"Rows of silos that were not fitted, labelled by the overall weights: {others:,}."
         if labels["silo"].isna().all():
             note += " If a column names their silos, give it with --silo."
     return Group(Text(heading, style="bold"), as_view(make_table(heading, columns)), Text(note))

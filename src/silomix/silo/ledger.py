@@ -328,7 +328,7 @@ def _refuse(ledger: Ledger, account: Account) -> None:
     where = ["silomix", "ledger", "--ledger", str(account.path), "--table-name", name]
     if own is not None:
         what = "other rows" if own.rows != entry.rows else f"another rounding, {own.rounding}"
-        otherwise = "; or use the table and the policy of then"
+        otherwise = "; or use the earlier table and policy"
         problem = f"this study was answered from {name!r} with {what}, on {own.since[:10]}"
     elif table.counted.digest not in (None, account.digest):
         last = table.counted.studies[-1]

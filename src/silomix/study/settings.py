@@ -330,7 +330,7 @@ class Study(Record):
     Attributes
     ----------
     format : of the study file.
-    title : A line for people; not part of the digest.
+    title : Free text; does not affect the digest.
     seed : A whole number; same seed, same result.
     strategy : consensus, or exact, with an exchange for every sweep.
     tier : What a silo releases: draws, or a summary of them.

@@ -25,7 +25,7 @@ from silomix.transports.exchange_folder import ANSWERS, FOR, QUESTIONS
 EVERYONE = ""
 
 # What to do about a refusal, whatever its code.
-REFUSED = "let its owner put right what its log names, and answer with --again; or ask for less"
+REFUSED = "ask its owner to fix what its log says, and to answer with --again; or ask for less"
 
 
 class Unanswered(OpenQuestion):
