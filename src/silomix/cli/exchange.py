@@ -282,7 +282,9 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Gr
         f"{silo.policy.minimum_count}, counts rounded to {silo.policy.round_to}"
     )
     if not done:
-        return Group(Text(rules), Text("No question is open."))
+        return Group(
+            Text(rules), Text("No question is open. To answer a refused one anew: --again.")
+        )
     lines = []
     for item in done:
         if item.refused:
