@@ -11,7 +11,7 @@ from scipy.special import gammaln
 from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
-from silomix.coordinator.polish import FIRST_CHECK, WORTH, Start, independent_draws, polish
+from silomix.coordinator.polish import FIRST_CHECK, WORTH, Start, excess, independent_draws, polish
 from silomix.model.families.rows import Rows
 from silomix.model.prior import Prior
 from silomix.study import Polish
@@ -214,3 +214,13 @@ def test_the_labels_are_those_of_the_enumerated_posterior(seed):
     assert enumeration_p_value(Prior(), seed) > FALSE_ALARM
     for wrong in (Prior(alpha=1.0), Prior(beta=1.0)):  # the first: once for each silo
         assert enumeration_p_value(wrong, seed) < FALSE_ALARM
+
+
+def test_what_does_not_count_does_not_move_a_cluster(rng):
+    """Here the weights of clusters that a silo hardly has, whose z is far from normal."""
+    z = rng.normal(size=(3, 40))
+    z[1] *= 2.0
+    padded = np.concatenate([z, np.full((3, 100), np.nan)], axis=1)
+    assert excess(padded) == excess(z) > 6.0
+    padded[:, 40:] = 0.0
+    assert excess(padded) < excess(z)

@@ -146,6 +146,8 @@ def regress(shares: Floats, target: Target) -> Regression:
     a difference, which makes it the χ² test where memberships are certain; the interval takes it
     with `PSEUDO` rows like the whole added to each cluster (Agresti and Coull, 1998). With the
     spread inside a small cluster instead, one whose rows all agree would always be significant.
+    The mean and the share themselves have errors of the same kinds, with rows − 1 degrees of
+    freedom for a mean, which is Student's interval where memberships are certain.
 
     Parameters
     ----------
