@@ -94,6 +94,15 @@ def test_rhat_and_ess_are_numbers(table):
     assert summary["ess_bulk"].astype(float).between(300, 1.5 * posterior.n_draws).all()
 
 
+def test_a_summary_of_everything_names_the_silos_weights_right(table):
+    stats = pytest.importorskip("arviz_stats", reason="needs the extra 'arviz'")
+    posterior = silomix.fit(table, drift="none", iterations=1500, **SMALL)
+    summary = stats.summary(posterior.to_datatree(), round_to="none")
+    lines = [f"weights_by_silo[silo 2, {c}]" for c in range(posterior.n_clusters)]
+    found = summary.loc[lines, "mean"].to_numpy(dtype=float)
+    np.testing.assert_allclose(found, posterior.weights_by_silo[:, 1].mean(axis=0), rtol=1e-4)
+
+
 def test_chains_of_the_exact_strategy(table):
     posterior = silomix.fit(
         table, strategy="exact", iterations=60, burn_in=20, thin=1, chains=3, **SMALL

@@ -302,8 +302,8 @@ def _variables(
 ) -> Iterator[tuple[str, str, list[str], NDArray[Any]]]:
     """Yield the variables of the tree: group, name, axes, and values without the axis of chains."""
     draw, own, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
-    # the axes first appear in the order that all variables have them in: arviz-stats 0.8 names the
-    # lines of a summary wrongly otherwise
+    # the variable with all axes first: arviz-stats 0.8 mixes up the lines of a summary of several
+    # variables if their axes first appear in another order
     yield "posterior", "weights_by_silo", [*draw, "silo", "cluster"], posterior.weights_by_silo
     yield "posterior", "weights", [*draw, "cluster"], posterior.weights
     profiles = "probabilities" if axis == "level" else "parameters"
