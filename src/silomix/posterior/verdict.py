@@ -228,9 +228,10 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
     # how traces mixed matters only where nothing polishes the draws afterwards
     runs = {} if diagnostics.rounds else diagnostics.runs
     if doubted := [name for name, run in runs.items() if not run.trusted]:
+        verdict = runs[doubted[0]].verdict.removesuffix(".")
         yield Cause(
             "care",
-            f"the traces of {_names(doubted)} had not mixed",
+            f"the traces of {_names(doubted)} had not mixed. {verdict}",
             "Give twice the iterations, which takes about twice as long to sample",
         )
 
