@@ -114,6 +114,7 @@ def run_to_the_end(desk, interrupt):
     assert all(len(list((desk.folder / name).rglob("labels.csv"))) == 1 for name in names)
 
 
+@pytest.mark.slow
 def test_commands_killed_in_between_give_the_result_of_one_process(tmp_path, processes, seed):
     settings = {"aggregation": "uniform", "components": 3, "silos": 2, "rows": 120}
     case = make_case(seed, **FILES | settings)

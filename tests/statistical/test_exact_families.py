@@ -292,7 +292,7 @@ def test_a_planted_bug_is_caught(plant, tiny, seed, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "replicates"),
     [
-        ("student-t and categories", 400),
+        ("student-t and categories", 150),
         *(pytest.param(name, 15_000, marks=pytest.mark.slow) for name in HIDING),
     ],
 )

@@ -104,8 +104,7 @@ NO_DISPERSION = ("negative_binomial.DISPERSIONS", np.append(0, np.geomspace(1e-4
 @pytest.mark.parametrize(
     ("kinds", "wrong", "sweeps"),
     [
-        (MIXED, WRONG_PRIOR, 2_500),
-        (SPREAD, NO_DISPERSION, 1_000),
+        (SPREAD, NO_DISPERSION, 400),
         pytest.param(MIXED, WRONG_PRIOR, 60_000, marks=pytest.mark.slow),
         pytest.param(SPREAD, NO_DISPERSION, 20_000, marks=pytest.mark.slow),
         *(pytest.param(TAILED, WRONG_PRIOR, n, marks=pytest.mark.slow) for n in (8_000, 60_000)),
