@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -210,25 +211,40 @@ def test_correlated_tables_are_what_their_truth_says(seed):
 def test_em_climbs_to_a_maximum_and_leaves_out_what_does_not_count(rng):
     numbers = load("real_numbers")
     x = np.concatenate([rng.normal(-1, 0.5, (60, 2)), rng.normal(1, [0.3, 0.6], (40, 2))])
-    flat = np.tile(np.eye(2), (2, 2, 1, 1))
     # the second start gives a component to a single row
-    means = np.array([[[-1.0, -1], [1, 1]], [x.mean(axis=0), x[0]]])
-    flat[1, 1] *= 2e-3
-    starts = np.array([[0.5, 0.5], [0.99, 0.01]]), means, flat
-    (weights, means, covariances), values, counts = numbers.climb(x, starts, np.ones((2, 2)), 5000)
+    shares = np.eye(2)[:, np.array([x[:, 0] > 0, np.arange(100) == 0], int)].swapaxes(0, 1)
+    ends, values, counts = numbers.climb(x, shares, np.ones((2, 2)), 5000)
     assert counts.tolist() == [True, False]
 
     def value(weights, means, covariances):
         laws = zip(weights, means, covariances, strict=True)
         return np.log(sum(w * multivariate_normal(m, c).pdf(x) for w, m, c in laws)).sum()
 
-    found = weights[0], means[0], covariances[0]
+    means = ends[0] @ x / ends[0].sum(axis=1, keepdims=True)
+    covariances = np.array([np.cov(x.T, aweights=share, ddof=0) for share in ends[0]])
+    found = ends[0].mean(axis=1), means, covariances
     assert values[0] == pytest.approx(value(*found), abs=1e-6)
     for step in (-0.02, 0.02):
         assert value(found[0], found[1] + step, found[2]) < values[0]
         assert value(found[0], found[1], found[2] * (1 + step)) < values[0]
         assert value(found[0] + [step, -step], *found[1:]) < values[0]
-    assert numbers.best_end(x, starts, np.ones((2, 2))) == pytest.approx(values[0], abs=1e-6)
+    assert numbers.best_end(x, shares, np.ones((2, 2))) == pytest.approx(values[0], abs=1e-6)
+
+
+def test_em_begins_at_draws_of_which_two_components_are_joined(rng, monkeypatch):
+    numbers, asked = load("real_numbers"), []
+    labels = np.array([[0, 1, 2, 2], [1, 1, 2, 0]], np.uint8)
+
+    def sample(table, components, **others):
+        asked.append(components)
+        return SimpleNamespace(labels=labels)
+
+    monkeypatch.setattr(numbers.silomix, "sample", sample)
+    starts = numbers.joined_draws(pd.DataFrame({"x": rng.normal(size=4)}), 2, 0)
+    assert asked == [3]
+    assert (starts.sum(axis=1) == 1).all()
+    found = {"".join(map(str, start)) for start in starts.argmax(axis=1)}
+    assert found == {"0011", "0100", "0111", "1100", "0010", "1110"}
 
 
 def test_real_tables_with_silos_are_found_and_cut_into_levels(tmp_path, monkeypatch):
