@@ -16,7 +16,7 @@ import figures
 from comparing import first_hundred, summarise
 from drift_targets import drift_targets
 from judging import relevel
-from number_tables import rivals_table
+from number_tables import cells_table, rivals_table
 from own_tables import (
     costs,
     coverage_in_short,
@@ -147,6 +147,7 @@ def collect_drift(pages):
 
 def collect_numbers(pages):
     for name, table, script in (
+        ("number-cells", cells_table, "number_cells"),
         ("number-rivals", rivals_table, "number_rivals"),
         ("optima", optima, "real_numbers"),
         ("real-numbers", other_fits, "real_numbers"),

@@ -1,4 +1,4 @@
-"""Tables of numbers: our defaults against rivals, and what was found in real tables."""
+"""Tables of numbers: our defaults in the cells of numbers, and against rivals."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ import numpy as np
 import pandas as pd
 from comparing import in_cell
 from judging import mean_error
+from number_cells import JUDGED, summarise
 from number_rivals import DATA_KEYS, RIVALS, TABLES
 from running import CELLS
 from writing import signed, with_error
+
+
+def cells_table(lines):
+    """Right K, the index below the best possible, and coverage, in every cell of numbers."""
+    lines = lines.assign(kappa=lines["kappa"].map(lambda kappa: f"{float(kappa):g}"))
+    rows = []
+    for row in summarise(lines).to_dict("records"):
+        words = {name: row[name] for name in ("design", "separability", "variables", "kappa")}
+        words |= {"data sets": row["sets"], "right K": with_error(row["right K"], row["K se"], 2)}
+        words |= {"best": f"{row['best']:.3f}", "below": with_error(row["below"], row["gap se"])}
+        rows.append(words | {what: with_error(row[what], row[f"{what} se"]) for what in JUDGED})
+    return pd.DataFrame(rows)
 
 
 def rivals_table(lines):
