@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,6 +78,19 @@ def test_another_location_is_another_study(shard, tmp_path):
     assert read_release_arrays(moved)[1].variables != MIXED.variables
     write_release(release, tmp_path / "out", MIXED)
     read(tmp_path / "out", study=make_study(MIXED, ["north"]))
+
+
+def test_a_release_need_not_say_how_cells_are_read(shard, tmp_path):
+    """Of a number whose zeros are a variable of their own, and of levels cut from numbers."""
+    zero, *others = MIXED.variables
+    split = replace(zero, spike=0.0, source="age"), *(replace(v, spike=0.0) for v in others)
+    for variables in (split, (replace(zero, edges=(0.5,)), *others)):
+        schema = Schema(variables)
+        write_release(release_of(shard, components=2), tmp_path / "out", schema, force=True)
+        read(tmp_path / "out", study=make_study(schema, ["north"]))
+    other = make_study(Schema((replace(zero, name="other"), *others)), ["north"])
+    with pytest.raises(MessageError, match="of other variables or levels than the study's"):
+        read(tmp_path / "out", study=other)
 
 
 @pytest.mark.parametrize("wrong", [b",nan,", b",1e300,", b",-inf,"])

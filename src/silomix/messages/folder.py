@@ -12,6 +12,7 @@ import csv
 import hashlib
 import os
 import shutil
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from silomix.study import Study
 
 README, NOT_INCLUDED, PICTURE = "README.txt", "not_included.txt", "profile.png"
+# What the tables of a release say of a variable.
+SHOWN = attrgetter("name", "levels", "kind", "location", "scale", "transform")
 MOST_FILES = 2_000
 FILES = TypeAdapter(dict[str, str])
 Kind = Literal["float32", "float64", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -149,7 +152,8 @@ def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:
         When a file is changed, missing, foreign, too large or damaged, naming the file.
     """
     envelope, record, schema = _read(Path(folder))
-    if schema is not None and schema.variables != study.table_schema.variables:
+    shown = [[*map(SHOWN, one.variables)] for one in (schema, study.table_schema) if one]
+    if shown[0] != shown[-1]:
         raise MessageError(
             f"{folder} is a release of other variables or levels than the study's; release again "
             "with this study file"
