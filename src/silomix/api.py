@@ -63,6 +63,7 @@ def sample(
     bins: Mapping[str, int] | None = None,
     schema: Schema | None = None,
     missing: Missing = "marginalise",
+    na_values: Any = None,
     frequency: str | None = None,
     progress: bool | Callable[[Progress], None] | None = None,
     checkpoint: str | Path | None = None,
@@ -85,7 +86,7 @@ def sample(
     alpha, beta : concentrations of the priors of the weights and of the level probabilities.
     fractionate : False gives each silo the whole prior.
     variables : columns to use; all when left out.
-    kinds, bins : of columns, as for `fit`.
+    kinds, bins, na_values : of columns, as for `fit`.
     schema : levels every silo agreed on; inferred from the table when left out.
     missing : "marginalise" leaves missing cells out; "level" makes them a level.
     frequency : a column of counts, for tables of patterns; its rows are repeated.
@@ -108,7 +109,8 @@ def sample(
     ((1000, 8), (1000, 200))
     """
     about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
-    shard = load(table, schema=schema, frequency=frequency, missing=missing, **about)
+    about |= {"missing": missing, "na_values": na_values}
+    shard = load(table, schema=schema, frequency=frequency, **about)
     silos, silo = at_least("silos", silos, 1), at_least("silo", silo, 0)
     given: dict[str, Any] = {"burn_in": burn_in, "thin": thin}
     study = make_study(
@@ -151,6 +153,7 @@ def fit(
     kinds: Mapping[str, str] | None = None,
     bins: Mapping[str, int] | None = None,
     missing: Missing = "marginalise",
+    na_values: Any = None,
     frequency: str | None = None,
     progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | Path | None = None,
@@ -177,6 +180,8 @@ def fit(
         whole.
     bins : by column of numbers, into how many levels to cut them, at quantiles: `{"age": 4}`.
     missing : "marginalise" leaves missing cells out; "level" makes them a level.
+    na_values : codes for missing cells, as in pandas: -9 or [-9, "unknown"] for all columns,
+        {"age": 99} for some, [-9, {"age": 99}] for both.
     frequency : a column of counts, for tables of patterns; its rows are repeated.
     progress : None shows a bar on a terminal; False never; or a function of a `Progress`.
     checkpoint : a folder; a run stopped in any way samples on from there.
@@ -212,7 +217,7 @@ def fit(
             used = frame.columns if variables is None else variables
             roster = _split(frame, silo, shards, seed, used)
             about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
-            shard = load(frame, silo=silo, missing=missing, **about)
+            shard = load(frame, silo=silo, missing=missing, na_values=na_values, **about)
     finally:  # said at the caller's line; the result keeps those about the table
         for warning in odd:
             warnings.warn(warning.message, warning.category, stacklevel=2)

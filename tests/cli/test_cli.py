@@ -322,6 +322,22 @@ def test_kinds_are_declared_or_told(tmp_path, noted):
     assert (noted["kinds"], noted["bins"]) == ({"visits": "poisson"}, {"age": 2})
 
 
+def test_codes_for_missing_cells_go_into_the_study_and_are_advised(tmp_path, noted):
+    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
+    table.write_text("site,sex,age\n" + "".join(f"s,{'fm9'[i % 3]},{i}.5\n" for i in range(40)))
+    common = ["study", table, "--silo", "site", "--out", out, "--force"]
+    assert run(*common).stderr.endswith("if they mean a missing cell, give --na-value\n")
+    codes = ["--na-value", 9, "--na-value", "age=39.5"]
+    told = run(*common, *codes)
+    assert (told.exit_code, told.stderr) == (0, "")
+    sex, age = silomix.read_study(out).variables
+    assert (sex.levels, sex.na_values, age.na_values) == (("f", "m"), ("9",), ("9", "39.5"))
+    run("fit", table, "--silo", "site", *codes, "--out", tmp_path / "f")
+    assert noted["na_values"] == ["9", {"age": "39.5"}]
+    wrong = run(*common, "--na-value", "Age=9")
+    assert (wrong.exit_code, "--na-value names 'Age'" in wrong.stderr) == (4, True)
+
+
 def test_files_are_replaced_only_by_force(tmp_path, table):
     for command in (
         ["study", table, "--silo", "silo", "--out", tmp_path / "study.toml"],

@@ -103,9 +103,10 @@ def test_a_study_of_numbers_by_file_from_beginning_to_end(tmp_path, seed, monkey
         "visits": rng.poisson(np.where(old, 7, 1.5)),
     }
     table = pd.DataFrame(columns)
-    table.loc[rng.random(780) < 0.1, ["age", "smoker"]] = None
+    table.loc[rng.random(780) < 0.1, ["age", "smoker"]] = 999.0, "unknown"
     table.to_csv("all.csv", index=False)
     kinds = ["--kind", "dose=log-gaussian", "--kind", "visits=poisson"]
+    kinds += ["--na-value", "unknown", "--na-value", "age=999"]
     short = ["--preset", "files", "--iterations", 600, "--components", 3, "--seed", 2]
     result = run("study", "all.csv", "--silo", "silo", *kinds, *short, "--out", "study.toml")
     assert result.exit_code == 0, result.output
@@ -135,6 +136,14 @@ def test_a_study_of_numbers_by_file_from_beginning_to_end(tmp_path, seed, monkey
     assert np.sort(means["visits", "rate"]) == pytest.approx([1.5, 7.0], abs=0.6)
     profiles = pd.read_csv("results/profiles.csv").set_index(["variable", "level_name"])
     assert profiles.loc[("age", "mean"), "mean"].between(44, 67).all()
+
+    # the codes are the study's: new rows have them too
+    result = run("assign", "results", "all.csv", "--silo", "silo", "--out", "labels.csv")
+    assert result.exit_code == 0, result.output
+    empty = table.replace({"age": {999.0: None}, "smoker": {"unknown": None}})
+    np.testing.assert_array_equal(
+        posterior.membership(table, "silo"), posterior.membership(empty, "silo")
+    )
 
 
 def test_labels_have_the_row_numbers_of_a_table_of_all_silos(desk, tmp_path):

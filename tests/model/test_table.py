@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from pyarrow import parquet
 
-from silomix.errors import DataError, DataWarning, MissingDependency
+from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.model.reading import read_table
 from silomix.model.schema import MISSING_LEVEL, Schema, Variable
 from silomix.model.table import UNOBSERVED_LEVEL, encode, expand, infer_schema, load
@@ -306,14 +307,62 @@ def test_all_columns_that_cannot_be_used_are_named_at_once():
         load(table.assign(x="a"))
     text = str(refused.value)
     assert [repr(name) in text for name in ("id", "name", "day", "x")] == [True] * 3 + [False]
-    assert refused.value.settings.keys() == {"variables", "kinds", "schema"}
+    assert refused.value.settings.keys() == {"variables", "kinds", "na_values", "schema"}
+
+
+def test_codes_for_missing_cells_are_named_for_all_columns_or_some(tmp_path):
+    answers = pd.CategoricalDtype(["yes", "no", "unknown"], ordered=True)
+    coded = pd.DataFrame({"grade": [1, 2, -9, 99], "paid": ["0", "0.0", "99.90", "-9"]})
+    coded["smoker"] = pd.Series(["no", "unknown", "-9", "yes"], dtype=object)
+    coded["told"] = pd.Series(["yes", "no", "unknown", "yes"], dtype=answers)
+    coded = pd.concat([coded, coded.assign(paid=["5.5", "1.5", "2.5", "99.9"])])
+    codes = [-9, "unknown", {"grade": 99.0, "paid": ["99.9"]}]
+    plain = pd.DataFrame({"grade": [1, 2, None, None], "paid": [0, 0, None, None]})
+    plain["smoker"] = ["no", None, None, "yes"]
+    plain["told"] = pd.Series(["yes", "no", None, "yes"], dtype=answers.__class__(["yes", "no"]))
+    plain = pd.concat([plain, plain.assign(paid=[5.5, 1.5, 2.5, None])])
+    coded.to_csv(tmp_path / "t.csv", index=False)
+    expected = load(plain)
+    assert [variable.name for variable in expected.schema.variables][-1] == "paid"
+    for table in (coded, pl.from_pandas(coded.astype({"told": str})), tmp_path / "t.csv"):
+        found = load(table, na_values=codes)
+        assert found.missing.tolist() == expected.missing.tolist()
+        if table is coded:
+            assert_array_equal(found.codes, expected.codes)
+            assert_array_equal(found.numbers, expected.numbers)
+            bare = [replace(v, na_values=()) for v in found.schema.variables]
+            assert tuple(bare) == expected.schema.variables
+        # new rows are read in the same way
+        assert_array_equal(encode(table, found.schema).codes, found.codes)
+    assert found.schema.variables[-1].na_values == ("-9", "unknown", "99.9")
+
+
+@pytest.mark.parametrize(
+    ("codes", "message"),
+    [
+        ({"Smoker": -9}, "na_values names 'Smoker', which the table does not have (did you mean"),
+        ([[1, [2]]], "na_values has a value of type list; give texts and numbers"),
+    ],
+)
+def test_codes_that_are_none_are_refused(codes, message):
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        load(pd.DataFrame({"smoker": ["no", "yes"]}), na_values=codes)
+    with pytest.raises(SettingsError, match="give schema or na_values, not both"):
+        load(TWICE, schema=COLOURS, na_values=-9)
+
+
+def test_cells_of_blanks_are_named_with_the_cure():
+    table = pd.DataFrame({"x": ["a", " ", "b"]})
+    with pytest.raises(DataError, match="has cells of blanks alone; give na_values=' '"):
+        load(table)
+    assert load(table, na_values=" ").missing.tolist() == [1]
 
 
 @pytest.mark.filterwarnings("ignore::silomix.errors.DataWarning")
 @pytest.mark.parametrize(
     ("values", "cure"),
     [
-        ([*range(51), "many"], "empty cells such as 'many'"),
+        ([*range(51), "many"], "give na_values=... for cells such as 'many'"),
         ([str(dt.date(2026, 1, 1) + dt.timedelta(place)) for place in range(51)], "turn its dates"),
     ],
 )

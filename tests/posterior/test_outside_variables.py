@@ -331,6 +331,9 @@ def test_rows_without_a_value_are_left_out_and_counted(table, posterior, method)
     np.testing.assert_allclose(found.comparisons[0].p_value, alone.comparisons[0].p_value)
     assert found.comparisons[0].rows.sum() == pytest.approx(37)
     assert ", 3 of 40 rows missing)" in repr(found)
+    coded = {"table": table.fillna({"age": -9}), "silo": "silo", "na_values": {"age": -9}}
+    again = compare_outside(posterior, columns=["age", "died"], method=method, **coded)
+    assert again.frame().equals(found.frame())
     if method == "averaged":  # the silos' own weights count
         overall = compare_outside(posterior, table.drop(columns="silo"), "age")
         assert np.abs(overall.comparisons[0].rows - found.comparisons[0].rows).max() > 0.01

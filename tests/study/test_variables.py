@@ -16,7 +16,7 @@ from silomix.study import digest, make_study, read_study, write_study
 from silomix.study.roster import own_rows
 
 VARIABLES = (
-    Variable("sex", ("f", "m")),
+    Variable("sex", ("f", "m"), na_values=("", "-9")),
     Variable("age group", ("below 54", "54 or more"), edges=(54.0,)),
     Variable("income is 0", ("no", "yes"), spike=0.0, source="income"),
     Variable("income", kind="gaussian", location=23300.0, scale=25900.0, spike=0.0),
@@ -36,6 +36,7 @@ def test_a_study_file_states_what_each_kind_needs(path):
 [[variables]]
 name = "sex"
 levels = ["f", "m"]
+na_values = ["", "-9"]
 
 [[variables]]
 name = "age group"

@@ -41,6 +41,7 @@ TEXTS = {
         "id_column": "Column that identifies each row; kept with its label.",
         "outside": "Columns to compare between clusters, not clustered: age,ward=levels,sex=f.",
         "outside_method": "averaged (default) allows for uncertain rows; labels: as in the paper.",
+        "na_value": "-9 for all columns, age=99 for one: a code for missing cells; repeatable.",
         "missing": "marginalise (default) skips missing cells; level, if they are informative.",
         "frequency": "Column of counts, if each row stands for several equal ones.",
         "study": "The study file that all silos have, such as study.toml.",
@@ -66,7 +67,7 @@ TEXTS = {
 SPELLED = {"as_json": "--json", "id_column": "--id"}
 # Options on the columns of a table, as `about_columns` and `study_of` take them.
 COLUMNS: dict[str, type] = dict.fromkeys(["variables", "exclude", "missing", "frequency"], str)
-COLUMNS |= dict.fromkeys(["kind", "bins"], list[str])
+COLUMNS |= dict.fromkeys(["kind", "bins", "na_value"], list[str])
 # Options on where a silo's rows are, and what left is counted, as `silo.local.open_site` has them.
 WHERE = {"silo_column": str, "frequency": str, "ledger": Path, "table_name": str}
 # What a shell offers to complete a value with.
@@ -256,7 +257,15 @@ def about_columns(
     bins = by_column("--bins", options.pop("bins", None))
     counts = {name: _number_or_word(text) for name, text in bins.items()}
     kinds = by_column("--kind", options.pop("kind", None))
-    return options | given(variables=used, kinds=kinds or None, bins=counts or None)
+    codes = na_values(options.pop("na_value", None))
+    about = given(variables=used, kinds=kinds or None, bins=counts or None, na_values=codes)
+    return options | about
+
+
+def na_values(lines: Sequence[str] | None) -> list[Any] | None:
+    """Return what each VALUE or COLUMN=VALUE of --na-value says, as `fit` has it."""
+    parts = [line.rpartition("=") for line in lines or ()]
+    return [{name: value} if sign else value for name, sign, value in parts] or None
 
 
 def study_of(
@@ -272,7 +281,7 @@ def study_of(
     """
     settings = about_columns(frame, column, **options)
     rows = expand(frame, settings.pop("frequency", None))
-    words = settings.keys() & {"variables", "kinds", "bins", "missing"}
+    words = settings.keys() & {"variables", "kinds", "bins", "missing", "na_values"}
     about = {word: settings.pop(word) for word in words}
     schema = infer_schema(rows, silo=column, **about)
     return make_study(schema, names or read_roster(frame, str(column)).names, **settings)

@@ -12,6 +12,7 @@ from silomix.cli.command import (
     about_columns,
     command,
     given,
+    na_values,
     settings_of,
     split,
     tell_guess,
@@ -72,7 +73,7 @@ def fit_command(
         taken.append(column)
     # refused before the work: columns that are not there, or cannot be compared
     if others:
-        read_outside(read_table(table), others)
+        read_outside(read_table(table), others, na_values(settings.get("na_value")))
     named = None if id_column is None else folder.read_ids(table, id_column, frequency)
     keywords = about_columns(table, silo, [*others, *ids], **settings)
     with showing(quiet=quiet) as report:
@@ -85,6 +86,7 @@ def fit_command(
     last = tell_guess(posterior.study, settings.get("kind")) + tell_seconds(seconds)
     if others:
         how = given(method=outside_method, threads=settings.get("threads"))
+        how["na_values"] = keywords.get("na_values")
         if outside_method == "labels":
             how["labels"] = posterior.labels
         compared = compare_outside(posterior, expand(table, frequency), others, silo, **how)
@@ -138,6 +140,7 @@ def report_command(
     silo: str | None = None,
     outside: str | None = None,
     outside_method: str | None = None,
+    na_value: list[str] | None = None,
     threads: int | None = None,
     out: Path | None = None,
     force: bool = False,
@@ -172,7 +175,7 @@ def report_command(
     if table is None:
         write_report(posterior, page)
     else:
-        how = given(method=outside_method, threads=threads)
+        how = given(method=outside_method, threads=threads, na_values=na_values(na_value))
         compared = compare_outside(posterior, read_table(table), columns, silo, **how)
         last = _write_outside(compared, page, record) + last
     record |= {"bytes": page.stat().st_size, "files": files}

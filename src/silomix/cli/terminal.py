@@ -68,6 +68,7 @@ EPILOG = "\n".join(["Exit codes:", *(f"{code:>3}  {meaning}" for code, meaning i
 IN_SHELL = {
     "variables": "--exclude or --variables",
     "kinds": "--kind",
+    "na_values": "--na-value",
     "transforms": "--transform",
     "method": "--outside-method",
     "design": "DESIGN",

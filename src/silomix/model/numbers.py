@@ -11,7 +11,7 @@ import numpy as np
 
 from silomix.errors import DataError
 from silomix.model.families import KINDS, all_kinds
-from silomix.model.reading import Cells, spell
+from silomix.model.reading import NUMBER, Cells, spell
 from silomix.model.schema import Variable
 from silomix.model.sentences import listing, plural
 
@@ -44,8 +44,6 @@ DIGITS = 3
 # The interquartile range of a normal distribution, in standard deviations.
 NORMAL_RANGE = 1.349
 
-# A text that is taken for a number: zeros in front, as of "007", belong to a name.
-NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 # A text that is a number where the column is known to have numbers.
 DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 
@@ -211,8 +209,9 @@ def _transformed(values: Floats, variable: Variable, label: str) -> Floats:
     if wrong.any():
         first = f"{spell(values[np.argmax(wrong)])} in data row {np.argmax(wrong) + 1}"
         found = f"{label} has {plural(int(wrong.sum()), 'value')} not above zero, the first {first}"
-        advice = "empty these cells, or declare it as 'gaussian' with {kinds}"
-        raise DataError(f"{found}, and zero or less has no logarithm; {advice}", kinds=None)
+        advice = "give {na_values}, or declare it as 'gaussian' with {kinds}"
+        text = f"{found}, and zero or less has no logarithm; {advice}"
+        raise DataError(text, na_values=..., kinds=None)
     return np.log(values)
 
 
@@ -234,5 +233,5 @@ def _rounded(value: float, scale: float) -> float:
 
 def _refused(label: str, found: str, cells: Bools, what: str) -> DataError:
     where = f"{label} has {found} in data row {np.argmax(cells) + 1}, which {what}"
-    advice = "correct it, or empty the cell; if the column has no such numbers, declare {kinds}"
-    return DataError(f"{where}; {advice} for the study", kinds=None)
+    advice = "correct it, or give {na_values}; if the column has no such numbers, declare {kinds}"
+    return DataError(f"{where}; {advice} for the study", na_values=..., kinds=None)

@@ -13,7 +13,7 @@ import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -23,7 +23,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from silomix.errors import DataError, DataWarning, MissingDependency
+from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.model.spreadsheet import from_spreadsheet
 
@@ -48,6 +48,8 @@ BLOCK_ROWS = 20_000
 # What pandas and Arrow raise on files that are damaged, or of no use to us.
 UNREADABLE = (OSError, EOFError, ValueError, NotImplementedError, MemoryError, KeyError, zlib.error)
 
+# A text that is taken for a number: zeros in front, as of "007", belong to a name.
+NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))\.0+", re.ASCII)
 COMMA_NUMBER = re.compile(r"[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+(?:[eE][+-]?\d+)?", re.ASCII)
 BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
@@ -214,6 +216,44 @@ def spell(value: object) -> str:
     return BOOLEANS.get(text, text)
 
 
+def missing_texts(na_values: Any, columns: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the texts that stand for a missing cell in each column.
+
+    Parameters
+    ----------
+    na_values : a value for all columns, {column: one or several} for some, or a list of either.
+    columns : all that there are.
+    """
+    found: dict[str, dict[str, None]] = {name: {} for name in columns}
+    for one in _several(na_values):
+        said = one if isinstance(one, Mapping) else dict.fromkeys(columns, one)
+        pairs = [(str(column), value) for column in said for value in _several(said[column])]
+        for name, value in pairs:
+            if name not in found:
+                hint = did_you_mean(name, columns) or f"; its columns are {quoted([*columns])}"
+                text = f"{{na_values}} names {name!r}, which the table does not have{hint}"
+                raise SettingsError(text, na_values=None)
+            if not pd.api.types.is_scalar(value):
+                text = f"{{na_values}} has a value of type {type(value).__name__}"
+                raise SettingsError(f"{text}; give texts and numbers", na_values=None)
+            found[name][spell(value)] = None
+    return {name: tuple(texts) for name, texts in found.items()}
+
+
+def _several(values: Any) -> list[Any]:
+    if isinstance(values, str | Mapping) or not isinstance(values, Collection):
+        return [] if values is None else [values]
+    return list(values)
+
+
+def _known(texts: Iterable[str], na_values: Collection[str]) -> list[str]:
+    """Return the texts that do not stand for a missing cell; as numbers, 99.90 is 99.9."""
+    if not na_values:
+        return list(texts)
+    unwanted = {float(text) if NUMBER.fullmatch(text) else text for text in na_values}
+    return [t for t in texts if (float(t) if NUMBER.fullmatch(t) else t) not in unwanted]
+
+
 def find_column(
     frame: nw.DataFrame[Any], name: str, purpose: str = "", *, where: str = "the table"
 ) -> nw.Series[Any]:
@@ -236,24 +276,29 @@ def no_column(name: str, columns: Collection[str], where: str, purpose: str = ""
     return DataError(f"{where} has no column {wanted}; {advice}")
 
 
-def read_cells(column: nw.Series[Any], label: str) -> Cells:
+def read_cells(column: nw.Series[Any], label: str, na_values: Collection[str] = ()) -> Cells:
     """Return the distinct texts of a column and the code of every cell.
 
-    `label` names the column in messages.
+    Parameters
+    ----------
+    label : names the column in messages.
+    na_values : texts that stand for a missing cell.
     """
     values = _present_values(column, label)
     # as an array, numbers of 32 bits keep their short spelling, and any NaN gets the code −1
     is_float = values.dtype.kind == "f"
     places, distinct = pd.factorize(values.to_numpy()) if is_float else pd.factorize(values)
     spelled = [spell(value) for value in distinct]
-    texts = {text: code for code, text in enumerate(dict.fromkeys(spelled))}
+    texts = {text: code for code, text in enumerate(_known(dict.fromkeys(spelled), na_values))}
     codes = np.full(len(column), -1, dtype=np.int64)
-    lookup = np.array([texts[text] for text in spelled] + [-1])
+    lookup = np.array([texts.get(text, -1) for text in spelled] + [-1])
     codes[~column.is_null().to_numpy()] = lookup[places]
     return Cells(list(texts), codes)
 
 
-def declared_levels(frame: nw.DataFrame[Any], name: str) -> list[str] | None:
+def declared_levels(
+    frame: nw.DataFrame[Any], name: str, na_values: Collection[str] = ()
+) -> list[str] | None:
     """Return the levels that the type of a column declares, in order; None if it does not."""
     if PACKED_TEXT in getattr(frame.to_native(), "attrs", {}):
         return None
@@ -268,7 +313,7 @@ def declared_levels(frame: nw.DataFrame[Any], name: str) -> list[str] | None:
         categories = native.unify_dictionaries().chunk(0).dictionary.to_pylist()
     else:
         return None
-    return list(dict.fromkeys(spell(category) for category in categories))
+    return _known(dict.fromkeys(spell(category) for category in categories), na_values)
 
 
 def _present_values(column: nw.Series[Any], label: str) -> pd.Series[Any]:

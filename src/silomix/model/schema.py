@@ -34,6 +34,7 @@ class Variable:
         another variable, with levels "no" and "yes", says which they are.
     source : of that other variable, the column with the number.
     edges : of a categorical variable cut from numbers, where each level but the first begins.
+    na_values : texts that stand for a missing cell.
 
     Examples
     --------
@@ -53,6 +54,7 @@ class Variable:
     source: str = ""
     edges: tuple[float, ...] = ()
     prior: tuple[float, ...] = ()
+    na_values: tuple[str, ...] = ()
 
     @property
     def column(self) -> str:

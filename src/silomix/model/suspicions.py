@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import DataWarning
-from silomix.model.numbers import MOST_WHOLE_LEVELS, NUMBER
-from silomix.model.reading import COMMA_NUMBER
+from silomix.model.numbers import MOST_WHOLE_LEVELS
+from silomix.model.reading import COMMA_NUMBER, NUMBER
 from silomix.model.sentences import listing, plural, quoted
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ NAMES_ROWS = re.compile(r"(?i:(?:^|[\W_])(?:id|ids|pid|mrn|nhs|nr|no|number))$|[
 # What follows a list of the columns that have a problem.
 PROBLEMS = {
     "spelling": "they differ only in capitals or blanks; if they are one level, spell them alike",
-    "missing": "taken as they stand; if they mean a missing cell, empty these cells",
-    "words": "taken as levels; for numbers, empty the other cells and write points, not commas",
+    "missing": "taken as they stand; if they mean a missing cell, give {na_values}",
+    "words": "taken as levels; for numbers, name the other cells in {na_values}, write points",
     "many": "taken as levels; leave out identifiers, dates and free text with {variables}",
     "identifier": "taken as numbers; if they name rows, use {variables}, or --id of silomix fit",
     "alike": "they say the same in every row, which counts twice; leave one out with {variables}",
@@ -112,7 +112,8 @@ def warn_of(columns: Mapping[str, dict[str, str]], where: str) -> None:
         clauses = pairs if problem == "alike" else clauses
         if clauses:
             text = f"{where}: {listing(clauses)}: {about}"
-            warnings.warn(DataWarning(text, variables=..., missing="level"), stacklevel=4)
+            named: dict[str, object] = {"variables": ..., "na_values": ..., "missing": "level"}
+            warnings.warn(DataWarning(text, **named), stacklevel=4)
 
 
 def _missing_words(texts: list[str]) -> list[str]:

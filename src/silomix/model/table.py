@@ -12,7 +12,6 @@ import numpy as np
 from silomix.errors import DataError, DataWarning, SettingsError
 from silomix.model.families import all_kinds
 from silomix.model.numbers import (
-    NUMBER,
     SPIKE_LEVELS,
     cut_variable,
     declared_words,
@@ -25,9 +24,11 @@ from silomix.model.numbers import (
     read_numbers,
 )
 from silomix.model.reading import (
+    NUMBER,
     Cells,
     declared_levels,
     find_column,
+    missing_texts,
     read_cells,
     read_table,
     spell,
@@ -69,9 +70,9 @@ def load(
     schema : what the table must agree with; inferred from the table by default.
     frequency : the column that says how many rows each row stands for.
     where : what messages call the table, such as the name of its silo.
-    about : silo, variables, kinds, bins, missing, as for `infer_schema`; a schema has its own.
+    about : `silo` and more, as for `infer_schema`; a schema has its own.
     """
-    for name in ("variables", "kinds", "bins"):
+    for name in ("variables", "kinds", "bins", "na_values"):
         if schema is not None and about.get(name) is not None:
             raise SettingsError(f"give schema or {name}, not both: a schema names its variables")
     frame = expand(table, frequency, where=where)
@@ -115,6 +116,7 @@ def infer_schema(
     kinds: Mapping[str, str] | None = None,
     bins: Mapping[str, int] | None = None,
     missing: Missing = "marginalise",
+    na_values: Any = None,
     where: str = "the table",
 ) -> Schema:
     """Return the variables that a table has, over the rows of all its silos.
@@ -140,6 +142,7 @@ def infer_schema(
         `silomix.model.families.KINDS`; numbers declared so are not split.
     bins : by column of numbers, how many levels to cut them into, at their quantiles.
     missing : "marginalise", or "level" to give `MISSING_LEVEL` to variables with missing cells.
+    na_values : what else stands for a missing cell, as for `missing_texts`.
     where : what messages call the table.
     """
     one_of("missing", missing, ("marginalise", "level"))
@@ -149,14 +152,16 @@ def infer_schema(
     kinds = {str(name): word for name, word in check_mapping("kinds", kinds, "column").items()}
     bins = {str(name): count for name, count in check_mapping("bins", bins, "column").items()}
     _check_declared(kinds, bins, names)
+    blanks = missing_texts(na_values, frame.columns)
     found: list[Variable] = []
     refused: list[DataError] = []
     odd: dict[str, dict[str, str]] = {}
     for name in names:
-        declared, label = (kinds.get(name), bins.get(name)), f"{where}: column {name!r}"
+        declared, blank = (kinds.get(name), bins.get(name)), blanks[name]
+        about: Any = {"missing": missing, "blanks": blank, "label": f"{where}: column {name!r}"}
         try:
-            own, odd[name] = _infer_column(frame, name, *declared, missing, label)
-            found += own
+            own, odd[name] = _infer_column(frame, name, *declared, **about)
+            found += [replace(variable, na_values=blank) for variable in own]
         except DataError as error:
             refused.append(error)
     if refused:
@@ -197,11 +202,12 @@ def encode(table: Table, schema: Schema, *, where: str = "the table") -> Shard:
     numbers = np.empty((len(frame), len(schema.numbers)))
     for place, variable in enumerate(schema.categories):
         label = f"{where}: column {variable.column!r}"
-        cells = level_cells(read_cells(columns[variable.column], label), variable, label)
+        cells = read_cells(columns[variable.column], label, variable.na_values)
+        cells = level_cells(cells, variable, label)
         codes[:, place] = _level_codes(cells, variable, schema.missing, label)
     for place, variable in enumerate(schema.numbers):
         label = f"{where}: column {variable.column!r}"
-        cells = read_cells(columns[variable.column], label)
+        cells = read_cells(columns[variable.column], label, variable.na_values)
         if cells.missing.all():
             _warn_missing_in_full(label)
         numbers[:, place] = in_units(read_numbers(cells, label), variable, label)
@@ -251,14 +257,21 @@ def _check_declared(
 
 
 def _infer_column(
-    frame: Any, name: str, word: str | None, bins: int | None, missing: Missing, label: str
+    frame: Any,
+    name: str,
+    word: str | None,
+    bins: int | None,
+    *,
+    missing: Missing,
+    blanks: tuple[str, ...],
+    label: str,
 ) -> tuple[list[Variable], dict[str, str]]:
     """Return the variable of a column, two where a spike is set apart, and what is odd about it.
 
     `word` is what the column was declared as; None leaves it to its cells.
     """
-    column, levels = frame.get_column(name), declared_levels(frame, name)
-    cells = read_cells(column, label)
+    column, levels = frame.get_column(name), declared_levels(frame, name, blanks)
+    cells = read_cells(column, label, blanks)
     is_guess = word is None and levels is None
     if is_guess and bins is None:
         word = guess_kind(column, cells, label)
@@ -289,8 +302,9 @@ def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple
         numbers = all(map(NUMBER.fullmatch, cells.texts))
         levels = sorted(cells.texts)
         levels = sorted(levels, key=float) if numbers else levels
-    if any(not level.strip() for level in levels):
-        raise DataError(f"{label} has cells of blanks alone; make them missing cells")
+    blank = next((level for level in levels if not level.strip()), None)
+    if blank is not None:
+        raise DataError(f"{label} has cells of blanks alone; give {{na_values}}", na_values=blank)
     if not levels:
         _warn_missing_in_full(label)
     return tuple(levels)
@@ -349,14 +363,14 @@ def _check_countable(cells: Cells, label: str) -> None:
     if len(numbers) > MOST_LEVELS:
         found = f"{len(numbers)} distinct numbers or dates, such as {quoted(numbers[:3])}"
         cure = "turn its dates into numbers" if days else "write its numbers with a decimal point"
-        cure = f"empty cells such as {words[0]!r}" if words else cure
+        cure = f"give {{na_values}} for cells such as {words[0]!r}" if words else cure
         advice = f"looks continuous: {cure}, {advice}"
     elif MOST_LEVELS < len(cells.texts) == np.count_nonzero(~cells.missing):
         found = f"{len(cells.texts)} texts, all different, such as {quoted(cells.texts[:3])}"
         advice = f"looks like an identifier: in the shell name it with --id, or {advice}"
     else:
         return
-    raise DataError(f"{label} has {found}, and {advice}", variables=..., schema=None)
+    raise DataError(f"{label} has {found}, and {advice}", variables=..., na_values=..., schema=None)
 
 
 def _warn(text: str) -> None:

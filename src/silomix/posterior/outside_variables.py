@@ -12,8 +12,15 @@ from scipy.special import stdtr, stdtrit
 
 from silomix.errors import DataError, SettingsError
 from silomix.model.metrics import cluster_numbers
-from silomix.model.numbers import NUMBER
-from silomix.model.reading import Table, declared_levels, find_column, read_cells, read_table
+from silomix.model.reading import (
+    NUMBER,
+    Table,
+    declared_levels,
+    find_column,
+    missing_texts,
+    read_cells,
+    read_table,
+)
 from silomix.model.sentences import ABSENT, at_least, did_you_mean, number, one_of, plural, quoted
 from silomix.model.suspicions import MOST_LEVELS
 from silomix.model.table import encode, load
@@ -145,6 +152,7 @@ def compare_outside(
     labels: ArrayLike | None = None,
     level: float = 0.95,
     threads: int | None = None,
+    na_values: Any = None,
 ) -> Outside:
     """Compare the clusters in variables that were not clustered, such as age or mortality.
 
@@ -176,6 +184,7 @@ def compare_outside(
     level : of each interval; the rest of one is the accepted chance of any false alarm among all
         tests, for Bonferroni's threshold.
     threads : cores to use; all when left out. The result does not depend on it.
+    na_values : codes for missing cells of these columns, as for `fit`.
 
     Returns
     -------
@@ -201,7 +210,7 @@ def compare_outside(
     if method == "averaged" and posterior.n_draws < 2:
         raise SettingsError('averaging needs two draws or more; give method="labels"')
     frame, used, clusters = read_table(table), 0, posterior.n_clusters
-    targets = read_outside(frame, columns)
+    targets = read_outside(frame, columns, na_values)
     missing = {target.variable: int(np.isnan(target.values).sum()) for target in targets}
     check_outside(posterior, missing, silo)
     if method == "labels":
@@ -239,6 +248,7 @@ def regress_membership(
     draws: int = DRAWS,
     level: float = 0.95,
     threads: int | None = None,
+    na_values: Any = None,
 ) -> Any:
     """Return how the odds of being in a cluster depend on covariates, such as age or sex.
 
@@ -257,6 +267,7 @@ def regress_membership(
     draws : of the posterior, evenly spaced, to pool.
     level : of each interval.
     threads : cores to use; all when left out. The result does not depend on it.
+    na_values : codes for missing cells of the covariates, as for `fit`.
 
     Returns
     -------
@@ -279,7 +290,7 @@ def regress_membership(
             f"reference is {reference}; give one of two or more, 0 to {clusters - 1}"
         )
     frame = read_table(table)
-    targets = read_outside(frame, covariates)
+    targets = read_outside(frame, covariates, na_values)
     found = [list(group) for _, group in groupby(targets, lambda target: target.variable)]
     check_outside(posterior, [target.variable for target in targets], None)
     # of three or more levels the first is left out
@@ -351,7 +362,7 @@ def check_outside(posterior: Posterior, names: Collection[str], silo: str | None
         )
 
 
-def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
+def read_outside(frame: nw.DataFrame[Any], columns: Columns, na_values: Any = None) -> list[Target]:
     """Return what to compare, in the order of the columns.
 
     Numbers of more than two values have a mean, unless the type of the column declares levels;
@@ -362,17 +373,21 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
     frame : a row per unit.
     columns : names, or names with "mean", "levels" or a level to say so; None leaves it to the
         values.
+    na_values : codes for missing cells, as for `missing_texts`.
     """
     names = [columns] if isinstance(columns, str) else columns
     kinds = names if isinstance(names, Mapping) else dict.fromkeys(names)
     if not kinds:
         raise SettingsError("columns is empty; name at least one column to compare")
-    return [target for name in kinds for target in _read_column(frame, name, kinds[name])]
+    blanks = missing_texts(na_values, frame.columns)
+    return [one for name in kinds for one in _read_column(frame, name, kinds[name], blanks)]
 
 
-def _read_column(frame: nw.DataFrame[Any], name: str, kind: str | None) -> list[Target]:
+def _read_column(
+    frame: nw.DataFrame[Any], name: str, kind: str | None, blanks: Mapping[str, tuple[str, ...]]
+) -> list[Target]:
     column, where = find_column(frame, name, "to compare"), f"the table: column {name!r}"
-    cells = read_cells(column, where)
+    cells = read_cells(column, where, blanks[name])
     if len(cells.texts) < 2:
         only = f"the one value {cells.texts[0]!r}" if cells.texts else "no value at all"
         raise DataError(f"{where} has {only}, so no cluster can differ in it; leave it out")
@@ -394,7 +409,7 @@ def _read_column(frame: nw.DataFrame[Any], name: str, kind: str | None) -> list[
             f"{where} has {len(cells.texts)} levels, more than the {MOST_LEVELS} that a table of "
             "clusters can show; group them, or leave it out"
         )
-    shard = load(frame, variables=[name], kinds={name: "categorical"})
+    shard = load(frame, variables=[name], kinds={name: "categorical"}, na_values=blanks)
     (variable,), codes = shard.schema.variables, shard.codes[:, 0]
     missing, wanted = codes == len(variable.levels), str(kind)
     if kind == "levels":

@@ -28,7 +28,7 @@ from silomix.study.validation import Record, cores
 from silomix.transports.in_process import InProcess
 
 # What `silomix.fit` is told of columns.
-ABOUT = ("variables", "kinds", "bins", "missing")
+ABOUT = ("variables", "kinds", "bins", "missing", "na_values")
 # Settings of silomix's steps, by the step that a rival does in its own way, or does without.
 STEPS = {
     "combine": ("aggregation", "oracle", "log_determinant", "solver", "polish", "strategy"),

@@ -31,6 +31,7 @@ CALLED_ELSEWHERE = {
     "progress verbose": "verbose progress progress_bar progressbar",
     "variables": "columns features covNames vars formula",
     "kinds kind": "measurement xModel covariance_type categorical_features modelNames",
+    "na_values na_value": "na_values na_value na na_strings missing_values missing_codes",
     "silo": "site sites group groups hospital centre center",
     "frequency": "sample_weight freq",
 }

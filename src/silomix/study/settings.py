@@ -26,11 +26,10 @@ from silomix.study.validation import (
     Record,
     check_roster,
     check_silo,
-    check_writable,
     quote,
     rule,
 )
-from silomix.study.variables import VariableSettings, check_variables
+from silomix.study.variables import VariableSettings, Writable, check_variables
 
 FORMAT: Literal[1] = 1
 # TOML promises no more to its readers.
@@ -343,7 +342,7 @@ class Study(Record):
     """
 
     format: Literal[1] = FORMAT
-    title: Annotated[str, AfterValidator(check_writable)] | None = keyword(None, OUTPUT)
+    title: Writable | None = keyword(None, OUTPUT)
     seed: CountFromZero = keyword(0, SAMPLER)
     strategy: Literal["consensus", "exact"] = keyword("consensus", METHOD)
     tier: Literal["summary", "draws"] = keyword("draws", METHOD)

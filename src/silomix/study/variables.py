@@ -18,12 +18,20 @@ from silomix.model.families import KINDS, all_kinds
 from silomix.model.numbers import SPIKE_LEVELS
 from silomix.model.schema import MISSING_LEVEL
 from silomix.model.sentences import did_you_mean
-from silomix.study.validation import Record, check_distinct, check_text, quote, rule
+from silomix.study.validation import (
+    Record,
+    check_distinct,
+    check_text,
+    check_writable,
+    quote,
+    rule,
+)
 
 if TYPE_CHECKING:
     from silomix.model.schema import Variable
 
 Text = Annotated[str, AfterValidator(check_text)]
+Writable = Annotated[str, AfterValidator(check_writable)]
 
 OF_CATEGORIES, OF_NUMBERS = ("levels", "source", "edges"), ("location", "scale", "transform")
 
@@ -52,6 +60,7 @@ class VariableSettings(Record):
     source: Text | None = None
     edges: tuple[float, ...] | None = None
     prior: tuple[float, Annotated[float, Field(gt=0)]] | None = None
+    na_values: Annotated[tuple[Writable, ...], AfterValidator(check_distinct)] | None = None
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
