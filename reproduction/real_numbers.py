@@ -14,8 +14,8 @@
   solution with a variance below .001, or with fewer rows in a component than it has columns and
   one more, does not count: the likelihood has no upper bound there.
 - `measurements`: those of penguins, which are correlated within a species, with full covariances
-  over the islands. `default`: all columns of penguins with the kinds that are inferred, and
-  heart_disease_mixed and nmes1988_mixed over their silos.
+  over the islands. `default`: penguins, heart_disease_mixed and nmes1988_mixed, all columns with
+  the kinds that are inferred, over their silos.
 - `known`: wine with `clusters=3`, its rows dealt at random to one, two or three silos.
 
 A fit is a line in results/real_numbers.csv. `above` is how far above the stated log-likelihood EM
@@ -45,16 +45,7 @@ import silomix
 from silomix.model.metrics import adjusted_rand_index
 
 TABLES = ("faithful", "iris", "wine", "galaxies")
-NUMBERS = {
-    "heart_disease_mixed": {
-        "gaussian": ("age", "trestbps", "chol", "thalach", "oldpeak"),
-        "poisson": ("ca",),
-    },
-    "nmes1988_mixed": {
-        "gaussian": ("age_years", "school", "income_10k_usd"),
-        "poisson": ("visits", "nvisits", "ovisits", "emergency", "hospital", "chronic"),
-    },
-}
+MIXED = ("penguins", "heart_disease_mixed", "nmes1988_mixed")
 COMPONENTS = (2, 3, 4)
 COVARIANCES = ("full", "diag")
 """As the .md files call them."""
@@ -152,23 +143,10 @@ def reach_optimum(folder, name, word, components, seed):
     return {"stated": stated, "above": round(above, 3), "seconds": round(seconds + more, 1)}
 
 
-def read_mixed(folder, name):
-    """Return a table with its own kinds, its label, and the kinds of its variables."""
-    table = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False).replace("", None)
-    label = table.pop("label") if "label" in table else None
-    numbers = {c: kind for kind, columns in NUMBERS[name].items() for c in columns}
-    for column in numbers:
-        table[column] = pd.to_numeric(table[column])
-    return table, label, {c: numbers.get(c, "categorical") for c in table.columns.drop("silo")}
-
-
 def fit_table(folder, name, fit, known, silos, seed):
     """Fit a table over its silos, or over so many."""
-    if name in NUMBERS:
-        table, label, kinds = read_mixed(folder, name)
-    else:
-        table, kinds = pd.read_csv(folder / f"{name}.csv"), None
-        label = table.pop("label")
+    table, kinds = pd.read_csv(folder / f"{name}.csv"), None
+    label = table.pop("label") if "label" in table else None
     sex = table.get("sex")
     settings = {"seed": seed, "threads": 1}
     if fit == "measurements":
@@ -190,7 +168,7 @@ def fit_table(folder, name, fit, known, silos, seed):
     }
     if label is not None:
         line["ari"] = round(adjusted_rand_index(label, found.labels), 4)
-    if sex is not None:
+    if name == "penguins":
         both = label + " " + sex.fillna("")
         line["ari_sex"] = round(adjusted_rand_index(both, found.labels), 4)
     return line
@@ -225,8 +203,7 @@ def all_cases():
         "full": optima("full", TABLES[:3]),  # one column has no covariances
         "measurements": [("penguins", "measurements", 0, 0, seed) for seed in SEEDS],
         "known": [("wine", "known", 3, silos, seed) for seed in SEEDS for silos in (1, 2, 3)],
-        "default": [("penguins", "default", 0, 0, seed) for seed in SEEDS]
-        + [(name, "default", 0, 0, seed) for name in NUMBERS for seed in (0, 1)],
+        "default": [(name, "default", 0, 0, seed) for name in MIXED for seed in SEEDS],
         "diag": optima("diag", TABLES),
     }
 

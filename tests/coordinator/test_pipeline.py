@@ -338,6 +338,19 @@ def test_what_the_method_cannot_do_is_said(settings, said):
     assert all(note.startswith(start) for note, start in zip(notes, said, strict=True))
 
 
+def test_silos_that_show_no_clusters_may_hide_some(seed):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(rng.integers(2, size=(120, 4)), columns=list("abcd")).astype(str)
+    silos = [{"silo": rng.choice(["north", "south"], 120)}, {"silo": "north"}]
+    found = [
+        silomix.fit(table.assign(**silo), silo="silo", iterations=300, polish=4, seed=seed)
+        for silo in silos
+    ]
+    assert [posterior.n_clusters for posterior in found] == [1, 1]
+    said = ["all rows together" in posterior.diagnostics.verdict for posterior in found]
+    assert said == [True, False]
+
+
 def tailed_table(rows, seed):
     """Two clusters of t variables with four degrees of freedom in two silos, cells missing."""
     rng = np.random.default_rng(seed)

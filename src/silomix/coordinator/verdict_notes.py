@@ -66,6 +66,11 @@ def consensus_notes(
         yield "With one chain per silo, a missed mode goes unnoticed: give chains=2."
     known = study.model.clusters
     found = max((release.clusters for release in releases), default=0)
+    if len(releases) > 1 and found == 1:
+        yield (
+            "No silo shows more than one cluster by itself. Some may show only in all rows "
+            "together, and the exact strategy is the only one to find those."
+        )
     if known is not None and found < known:
         yield f"No silo has more than {found} of the {known} clusters that the study states."
     if known is not None and study.matching.method != "hungarian":
