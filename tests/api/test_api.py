@@ -199,7 +199,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message, seed):
         ("nSweeps", "'iterations'"),
         ("n_jobs", "'threads'"),
         ("random_state", "'seed'"),
-        ("nonsense", "the keywords are table, silo, shards, preset, seed, threads, variables,"),
+        ("nonsense", "the keywords are table, silo, id, shards, preset, seed, threads, variables,"),
     ],
 )
 def test_a_keyword_that_fit_has_not(keyword, advice, seed):

@@ -2,7 +2,7 @@
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from silomix.cli.terminal import Shown, explaining, show
 from silomix.model.numbers import guess_told
-from silomix.model.reading import Table, find_column, read_table
+from silomix.model.reading import Table
 from silomix.model.table import expand, infer_schema
 from silomix.study import Study, make_study
 from silomix.study.keywords import PRESETS, SETTINGS, called_here
@@ -69,7 +69,7 @@ SPELLED = {"as_json": "--json", "id_column": "--id"}
 COLUMNS: dict[str, type] = dict.fromkeys(["variables", "exclude", "missing", "frequency"], str)
 COLUMNS |= dict.fromkeys(["kind", "bins", "na_value"], list[str])
 # Options on where a silo's rows are, and what left is counted, as `silo.local.open_site` has them.
-WHERE = {"silo_column": str, "frequency": str, "ledger": Path, "table_name": str}
+WHERE = {"silo_column": str, "frequency": str, "id_column": str, "table_name": str, "ledger": Path}
 # What a shell offers to complete a value with.
 WORDS: dict[str, Sequence[str]] = {
     "preset": tuple(PRESETS),
@@ -231,35 +231,22 @@ def tell_guess(study: Study, kind: Sequence[str] | None) -> list[str]:
     return [told] if told else []
 
 
-def about_columns(
-    table: Table, silo: str | None, others: Sequence[str] = (), **options: Any
-) -> dict[str, Any]:
+def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:
     """Return the options of a command as keywords: what `COLUMNS` among them say, as `fit` has it.
 
     Parameters
     ----------
-    table : whose columns they are.
-    silo : the column that names each row's silo, if there is one.
     others : columns that are left out, as those that --exclude names are.
     """
-    used, unwanted = (
-        split(options.pop("variables", None)),
-        split(options.pop("exclude", None)) or [],
-    )
-    if used is not None and unwanted:
-        raise typer.BadParameter("--variables and --exclude both say which columns; give one")
-    if used is None and (unwanted or others):
-        frame = read_table(table)
-        for name in unwanted:
-            find_column(frame, name, "to exclude")
-        apart = {*unwanted, *others, silo, options.get("frequency")}
-        used = [name for name in frame.columns if name not in apart]
+    used, unwanted = split(options.pop("variables", None)), split(options.pop("exclude", None))
+    if used is None:
+        unwanted = [*(unwanted or ()), *others] or None
     bins = by_column("--bins", options.pop("bins", None))
     counts = {name: _number_or_word(text) for name, text in bins.items()}
     kinds = by_column("--kind", options.pop("kind", None))
     codes = na_values(options.pop("na_value", None))
-    about = given(variables=used, kinds=kinds or None, bins=counts or None, na_values=codes)
-    return options | about
+    about = given(variables=used, exclude=unwanted, kinds=kinds or None, bins=counts or None)
+    return options | about | given(na_values=codes)
 
 
 def na_values(lines: Sequence[str] | None) -> list[Any] | None:
@@ -279,9 +266,9 @@ def study_of(
     names : of the silos; by default those in the column.
     options : `COLUMNS`, and settings of `make_study`.
     """
-    settings = about_columns(frame, column, **options)
+    settings = about_columns(**options)
     rows = expand(frame, settings.pop("frequency", None))
-    words = settings.keys() & {"variables", "kinds", "bins", "missing", "na_values"}
+    words = settings.keys() & {"variables", "exclude", "kinds", "bins", "missing", "na_values"}
     about = {word: settings.pop(word) for word in words}
     schema = infer_schema(rows, silo=column, **about)
     return make_study(schema, names or read_roster(frame, str(column)).names, **settings)

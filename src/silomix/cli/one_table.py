@@ -21,11 +21,13 @@ from silomix.cli.terminal import Shown
 from silomix.messages.progress import StageClock, showing, tell_seconds
 from silomix.model.reading import read_table
 from silomix.model.sentences import one_of, plural
+from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand
 from silomix.posterior import load
 from silomix.posterior.outside_variables import AGAINST, Outside, compare_outside, read_outside
 from silomix.report import results_folder as folder
 from silomix.report import summary, write_report
+from silomix.study.roster import read_ids
 
 OUTSIDE = "outside.csv"
 
@@ -63,24 +65,19 @@ def fit_command(
         raise typer.BadParameter("--silo and --shards both say how to split the rows; give one")
     folder.check_free([*folder.posterior_files(out), out / OUTSIDE], force=force)
     others = _outside_columns(outside, outside_method)
-    ids = [] if id_column is None else [id_column]
     frequency = settings.get("frequency")
-    taken = [*(split(settings.get("variables")) or []), silo, frequency]
-    for column in (*others, *ids):
-        if column in taken:
-            option = "--outside" if column in others else "--id"
-            raise typer.BadParameter(f"{option} names {column!r}, which another option uses too")
-        taken.append(column)
+    for column in (*(split(settings.get("variables")) or []), silo, frequency, id_column):
+        if column in others:
+            raise typer.BadParameter(f"--outside names {column!r}, which another option uses too")
     # refused before the work: columns that are not there, or cannot be compared
     if others:
         read_outside(read_table(table), others, na_values(settings.get("na_value")))
-    named = None if id_column is None else folder.read_ids(table, id_column, frequency)
-    keywords = about_columns(table, silo, [*others, *ids], **settings)
+    keywords = about_columns(others, **settings)
     with showing(quiet=quiet) as report:
         clock = StageClock(report=report)
-        posterior = fit(table, silo, **keywords, progress=clock)
+        posterior = fit(table, silo, **keywords, **given(id=id_column), progress=clock)
         seconds = clock.stop()
-    files = folder.write_posterior(out, posterior, named)
+    files = folder.write_posterior(out, posterior)
     (out / OUTSIDE).unlink(missing_ok=True)  # it would be another's
     record = summary.posterior_record(posterior)
     last = tell_guess(posterior.study, settings.get("kind")) + tell_seconds(seconds)
@@ -124,10 +121,10 @@ def assign_command(
     """
     folder.check_free([out], force=force)
     found = load(_saved_in(results))
-    named = None if id_column is None else folder.read_ids(table, id_column)
+    named = None if id_column is None else read_ids(table, id_column)
     how: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
     labels = found.labels_frame(named, table=table, silo=silo, frame_like="pandas", **how)
-    folder.write_table(labels, out, private=True)
+    write_table(labels, out, private=True)
     record = summary.assigned_record(found, labels) | {"files": [out]}
     return Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")
 
@@ -198,7 +195,7 @@ def _write_outside(found: Outside, page: Path, record: dict[str, Any]) -> list[s
     How it was judged goes into the record, for a program; the line for a person is returned.
     """
     numbers = page.with_name(OUTSIDE)
-    folder.write_table(found.frame(frame_like="pandas"), numbers)
+    write_table(found.frame(frame_like="pandas"), numbers)
     write_report(found.posterior, page, outside=found)
     differ = sum(int(found.significant(one).sum()) for one in found.comparisons)
     record["outside"] = {

@@ -44,6 +44,16 @@ DIGITS = 3
 # The interquartile range of a normal distribution, in standard deviations.
 NORMAL_RANGE = 1.349
 
+# A day, 2026-01-31 or 20260131 or 31.01.2026 or 1/31/26 or 31 Jan 2026, with or without a time.
+DAY = re.compile(
+    r"(?:\d{4}([./-])\d\d?\1\d\d?|\d\d?([./-])\d\d?\2(?:\d{4}|\d\d)"
+    r"|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+    r"|\d\d?[. -]*[A-Za-z]{3,9}[. -]*\d{4}|[A-Za-z]{3,9} \d\d?, \d{4})(?:[T ].*)?",
+    re.ASCII,
+)
+# So many texts tell whether a column has days.
+FIRST_TEXTS = 1000
+
 # A text that is a number where the column is known to have numbers.
 DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 
@@ -62,11 +72,14 @@ def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
     DataError
         When the column has dates or times, or numbers its rows.
     """
-    advice = "leave it out with {variables}"
-    if column.dtype.is_temporal():
-        found = f"{label} has dates or times ({column.dtype})"
+    advice = "leave it out with {exclude}"
+    first = cells.texts[:FIRST_TEXTS]
+    days = [text for text in first if DAY.fullmatch(text)]
+    if column.dtype.is_temporal() or 2 * len(days) > len(first):
+        found = f"{label} has dates or times" + (f", such as {days[0]!r}" if days else "")
         advice = f"{advice}, or turn it into a number, such as an age or the days since an event"
-        raise DataError(f"{found}; {advice}", variables=...)
+        text = f"{found}; {advice}; if its dates are levels, declare them 'categorical' with "
+        raise DataError(f"{text}{{kinds}}", exclude=..., kinds=None)
     is_number = column.dtype.is_numeric() or all(map(NUMBER.fullmatch, cells.texts))
     if not is_number or len(cells.texts) <= 2:
         return "categorical"
@@ -77,10 +90,9 @@ def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
     counts_rows = is_whole and np.ptp(values) + 1 == len(values) == len(cells.codes)
     if counts_rows and len(values) > LONGEST_COUNTING:
         found = f"{label} numbers the rows, {values.min():.0f} to {values.max():.0f}, each once"
-        advice = (
-            f"{advice}, or in the shell name it with --id, or declare what it is with {{kinds}}"
-        )
-        raise DataError(f"{found}: looks like an identifier; {advice}", variables=..., kinds=None)
+        text = f"{found}: looks like an identifier; {advice}, or name it with {{id}} of fit, or "
+        text += "declare what it is with {kinds}"
+        raise DataError(text, exclude=..., id=..., kinds=None)
     return "gaussian"
 
 

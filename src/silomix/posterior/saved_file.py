@@ -129,8 +129,10 @@ def save(posterior: Posterior, path: str | Path) -> Path:
 def _separate(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
     """Return a posterior as plain values, null for arrays, and the arrays by path."""
     arrays: Arrays = {}
-    study = posterior.study.model_dump(mode="json")
-    return split(vars(posterior) | {"study": study}, "", arrays), arrays
+    own: dict[str, Any] = {"study": posterior.study.model_dump(mode="json")}
+    if posterior.assignment is not None:
+        own["assignment"] = replace(posterior.assignment, ids=None)  # a file is handed on
+    return split(vars(posterior) | own, "", arrays), arrays
 
 
 def _declared(path: str) -> Array:
