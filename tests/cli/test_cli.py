@@ -321,8 +321,18 @@ def test_kinds_are_declared_or_told(tmp_path, noted):
     kinds = {v.name: v.kind for v in silomix.read_study(out).variables}
     assert kinds == {"age": "categorical", "dose": "gaussian", "visits": "poisson"}
     assert "taken as" not in run(*common, *KINDS, "--kind", "dose=gaussian").stdout
+    assert run(*common, "--kind", "dose=gaussian,visits=poisson", "--bins", "age=2").exit_code == 0
+    assert {v.name: v.kind for v in silomix.read_study(out).variables} == kinds
     run("fit", table, "--silo", "site", *KINDS, "--out", tmp_path / "f")
     assert (noted["kinds"], noted["bins"]) == ({"visits": "poisson"}, {"age": 2})
+
+
+def test_a_code_book_with_a_few_ages_is_told(tmp_path):
+    """Whole numbers with gaps are levels, so that other ages would be refused later."""
+    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
+    table.write_text("age,sex,stage\n34,f,1\n51,m,2\n67,f,3\n")
+    told = words(run("study", table, "--silos", "a,b", "--out", out).stdout)
+    assert "taken as levels: age (34, 51, 67); declare --kind to change that" in told
 
 
 def test_codes_for_missing_cells_go_into_the_study_and_are_advised(tmp_path, noted):

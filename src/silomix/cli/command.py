@@ -40,6 +40,7 @@ TEXTS = {
         "bins": "age=4 cuts numbers into four levels, at quantiles; repeatable.",
         "id_column": "Column that identifies each row; kept with its label.",
         "outside": "Columns to compare between clusters, not clustered: age,ward=levels,sex=f.",
+        "covariates": "Columns that may explain membership, as in --outside; writes odds.csv.",
         "outside_method": "averaged (default) allows for uncertain rows; labels: as in the paper.",
         "na_value": "-9 for all columns, age=99 for one: a code for missing cells; repeatable.",
         "missing": "marginalise (default) skips missing cells; level, if they are informative.",
@@ -54,6 +55,7 @@ TEXTS = {
     },
     OUTPUT: {
         "out": "Folder for the results.",
+        "name": "3=frail: what a cluster is called on the page and in tables; repeatable.",
         "policy": "What may leave: policy.toml or a preset (default: the preset default).",
         "ledger": "File that counts what left (default silomix-ledger.json beside the table).",
         "table_name": "What the ledger calls the table, wherever it is; its path by default.",
@@ -212,14 +214,28 @@ def split(names: str | None) -> list[str] | None:
     return None if names is None else [name.strip() for name in names.split(",")]
 
 
-def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
-    """Return what each name=value of an option says."""
-    found: dict[str, str] = {}
+def _items(lines: Sequence[str] | None) -> list[str]:
+    """Return each name=value; a comma that does not stand between two is part of one."""
+    items: list[str] = []
     for line in lines or ():
-        name, sign, value = line.rpartition("=")
+        first, *others = line.split(",")
+        items.append(first)
+        for part in others:
+            if "=" in part and "=" in items[-1]:
+                items.append(part)
+            else:
+                items[-1] += f",{part}"
+    return items
+
+
+def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
+    """Return what each name=value of an option says; several may stand together, as a=x,b=y."""
+    found: dict[str, str] = {}
+    for item in _items(lines):
+        name, sign, value = item.rpartition("=")
         if not (sign and name and value) or name in found:
             problem = "names the same twice" if name in found else "is not NAME=VALUE"
-            raise typer.BadParameter(f"{line!r} {problem}", param_hint=option)
+            raise typer.BadParameter(f"{item!r} {problem}", param_hint=option)
         found[name] = value
     return found
 
@@ -251,7 +267,7 @@ def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:
 
 def na_values(lines: Sequence[str] | None) -> list[Any] | None:
     """Return what each VALUE or COLUMN=VALUE of --na-value says, as `fit` has it."""
-    parts = [line.rpartition("=") for line in lines or ()]
+    parts = [item.rpartition("=") for item in _items(lines)]
     return [{name: value} if sign else value for name, sign, value in parts] or None
 
 

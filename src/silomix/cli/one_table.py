@@ -1,6 +1,8 @@
 """Commands of the whole method: fit, assign rows to what was found, report it."""
 # annotations are evaluated here, since the options are made from them
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from silomix.api import fit
 from silomix.cli.command import (
     COLUMNS,
     about_columns,
+    by_column,
     command,
     given,
     na_values,
@@ -23,13 +26,19 @@ from silomix.model.reading import read_table
 from silomix.model.sentences import one_of, plural
 from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand
-from silomix.posterior import load
-from silomix.posterior.outside_variables import AGAINST, Outside, compare_outside, read_outside
+from silomix.posterior import Posterior, load
+from silomix.posterior.outside_variables import (
+    AGAINST,
+    Outside,
+    compare_outside,
+    read_outside,
+    regress_membership,
+)
 from silomix.report import results_folder as folder
 from silomix.report import summary, write_report
 from silomix.study.roster import read_ids
 
-OUTSIDE = "outside.csv"
+OUTSIDE, ODDS = "outside.csv", "odds.csv"
 
 
 @command(
@@ -103,6 +112,7 @@ def assign_command(
     silo: str | None = None,
     id_column: str | None = None,
     probabilities: bool = False,
+    name: list[str] | None = None,
     threads: int | None = None,
     force: bool = False,
 ) -> Shown:
@@ -120,7 +130,7 @@ def assign_command(
     silomix assign results new.csv --silo hospital --out labels.csv
     """
     folder.check_free([out], force=force)
-    found = load(_saved_in(results))
+    found = _load(_saved_in(results), name)
     named = None if id_column is None else read_ids(table, id_column)
     how: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
     labels = found.labels_frame(named, table=table, silo=silo, frame_like="pandas", **how)
@@ -137,7 +147,9 @@ def report_command(
     silo: str | None = None,
     outside: str | None = None,
     outside_method: str | None = None,
+    covariates: str | None = None,
     na_value: list[str] | None = None,
+    name: list[str] | None = None,
     threads: int | None = None,
     out: Path | None = None,
     force: bool = False,
@@ -147,7 +159,7 @@ def report_command(
     Parameters
     ----------
     results : Folder that fit wrote with --out, or a saved posterior.
-    table : The rows, needed for --outside.
+    table : The rows, needed for --outside and --covariates.
     silo : Column that names each row's silo, or the name of the silo that all rows come from.
     out : The page (default report.html next to the posterior).
 
@@ -155,24 +167,30 @@ def report_command(
     --------
     silomix report results --out report.html
     """
-    if (table is None) != (outside is None):
-        raise typer.BadParameter("--table and --outside need each other; give both or none")
+    if (table is None) != (outside is None and covariates is None):
+        raise typer.BadParameter("--table needs --outside or --covariates, and they need it")
     columns = _outside_columns(outside, outside_method)
     saved = _saved_in(results)
     page = out or saved.with_name(folder.PAGE)
-    files = [page] if outside is None else [page, page.with_name(OUTSIDE)]
+    wanted = {OUTSIDE: outside, ODDS: covariates}
+    files = [page, *(page.with_name(file) for file in wanted if wanted[file] is not None)]
     folder.check_free(files, force=force)
-    posterior = load(saved)
+    posterior = _load(saved, name)
     record: dict[str, Any] = {
         "trusted": posterior.diagnostics.trusted,
         "verdict": posterior.diagnostics.verdict,
         "clusters": posterior.n_clusters,
     }
     last = [f"Report: {page}"]
-    if table is None:
+    how = given(threads=threads, na_values=na_values(na_value))
+    if table is not None and covariates is not None:
+        asked, own = _outside_columns(covariates, None), replace(posterior, backend="pandas")
+        write_table(regress_membership(own, table, asked, **how), page.with_name(ODDS))
+        last.append(f"Odds of membership: {page.with_name(ODDS)}")
+    if table is None or outside is None:
         write_report(posterior, page)
     else:
-        how = given(method=outside_method, threads=threads, na_values=na_values(na_value))
+        how |= given(method=outside_method)
         compared = compare_outside(posterior, read_table(table), columns, silo, **how)
         last = _write_outside(compared, page, record) + last
     record |= {"bytes": page.stat().st_size, "files": files}
@@ -207,6 +225,13 @@ def _write_outside(found: Outside, page: Path, record: dict[str, Any]) -> list[s
     }
     judged = f"{differ} of {plural(found.tests, 'comparison')} differ significantly"
     return [f"Outside variables: {judged}, with p at most {found.threshold:.2g}: {numbers}"]
+
+
+def _load(saved: Path, name: Sequence[str] | None) -> Posterior:
+    """Return a saved posterior, with the names of clusters that --name gives."""
+    posterior, names = load(saved), by_column("--name", name)
+    numbers: dict[Any, str] = {int(c) if c.isdecimal() else c: names[c] for c in names}
+    return posterior.with_names({**posterior.names, **numbers}) if names else posterior
 
 
 def _saved_in(results: Path) -> Path:

@@ -97,7 +97,10 @@ def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
 
 
 def guess_told(variables: Sequence[Variable], declared: Collection[str], setting: str) -> str:
-    """Return a sentence on the columns that were taken as numbers unasked; empty if none was.
+    """Return what was guessed of columns of numbers, in a sentence; empty if nothing was.
+
+    Few numbers, all whole, are levels. It is said of those that are not counted through: the ages
+    in a short table look like that, and rows with other ages would be refused.
 
     Parameters
     ----------
@@ -105,7 +108,12 @@ def guess_told(variables: Sequence[Variable], declared: Collection[str], setting
     setting : what the reader calls the setting that gives it.
     """
     guessed = [v.name for v in variables if v.kind != "categorical" and v.name not in declared]
-    if not guessed:
+    spaced = [
+        f"{v.name} ({listing(v.levels)})"
+        for v in variables
+        if v.name not in declared and not v.edges and _is_spaced(v.levels)
+    ]
+    if not guessed and not spaced:
         return ""
     taken = "is taken as a number" if len(guessed) == 1 else "are taken as numbers"
     split = [
@@ -114,8 +122,17 @@ def guess_told(variables: Sequence[Variable], declared: Collection[str], setting
         for variable in variables
         if variable.source
     ]
-    parts = [f"{listing(guessed)} {taken} (gaussian)", *split, f"declare {setting} to change that"]
-    return "; ".join(parts)
+    parts = [f"{listing(guessed)} {taken} (gaussian)"] if guessed else []
+    parts += split + ([f"taken as levels: {listing(spaced)}"] if spaced else [])
+    return "; ".join([*parts, f"declare {setting} to change that"])
+
+
+def _is_spaced(levels: Sequence[str]) -> bool:
+    """Tell whether levels are three numbers or more, with gaps between them."""
+    if len(levels) < 3 or not all(map(NUMBER.fullmatch, levels)):
+        return False
+    values = sorted(map(float, levels))
+    return values[-1] - values[0] >= len(values)
 
 
 def read_numbers(cells: Cells, label: str) -> Floats:

@@ -226,8 +226,8 @@ class Posterior:
     def parameter_names(self) -> list[tuple[str, str]]:
         """What the last axis of `parameters` stands for: the variable and a word.
 
-        The word is a level, whose probability it is; "mean" and "sd" of a number, of its logarithm
-        where the variable's transform is "log"; "rate", the mean of a count; or "value", of a
+        The word is a level, whose probability it is; "mean" and "sd" of a number, "mean of log" and
+        "sd of log" where its logarithm is modelled; "rate", the mean of a count; or "value", of a
         parameter that `combine` was given.
         """
         return self.family.names()
@@ -312,8 +312,8 @@ class Posterior:
         -------
         frame
             Columns cluster, quantity ("size", "probability" or, of numbers, "parameter"),
-            variable, level_name (of numbers the parameter: "mean", "sd" or "rate", in the units of
-            the table), mean, sd, lower, upper, interval (such as "95% HDI").
+            variable, level_name (of numbers the parameter, as in `profiles`), mean, sd, lower,
+            upper, interval (such as "95% HDI").
 
         Examples
         --------
@@ -350,8 +350,8 @@ class Posterior:
         """Return a frame of the clusters' profiles.
 
         Of a category it has the probabilities of the levels; of a number the "mean" and "sd", of a
-        count the "rate", in the column `level_name`, in the units of the table, or of its logarithm
-        where the variable's transform is "log".
+        count the "rate", in the column `level_name`, in the units of the table; of a "log-gaussian"
+        number the "mean of log" and "sd of log".
 
         Parameters
         ----------

@@ -142,7 +142,7 @@ def assigned_view(posterior: Posterior, labels: pd.DataFrame) -> RenderableType:
     sure = labels.groupby("cluster")["probability"].agg(["size", "mean"]).reindex(clusters)
     sizes = sure["size"].fillna(0)
     columns = {
-        "cluster": clusters,
+        "cluster": posterior.cluster_names,
         "rows": sizes.map("{:,.0f}".format),
         "share": (sizes / max(len(labels), 1)).map("{:.1%}".format),
         "mean probability": [number(mean, ".3f") for mean in sure["mean"]],
