@@ -262,5 +262,5 @@ def _rounded(value: float, scale: float) -> float:
 
 def _refused(label: str, found: str, cells: Bools, what: str) -> DataError:
     where = f"{label} has {found} in data row {np.argmax(cells) + 1}, which {what}"
-    advice = "correct it, or give {na_values}; if the column has no such numbers, declare {kinds}"
-    return DataError(f"{where}; {advice} for the study", na_values=..., kinds=None)
+    advice = "correct it or leave it empty; where the study is made, give {na_values} or {kinds}"
+    return DataError(f"{where}; {advice}", na_values=..., kinds=None)
