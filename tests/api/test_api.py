@@ -214,6 +214,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message, seed):
         ("n_components", "(here it is 'clusters' or 'components')"),
         ("nSweeps", "'iterations'"),
         ("n_jobs", "'threads'"),
+        ("drop", "(here it is 'exclude')"),
         ("random_state", "'seed'"),
         ("nonsense", "the keywords are table, silo, id, shards, preset, seed, threads, variables,"),
     ],

@@ -424,7 +424,7 @@ def _check_countable(cells: Cells, label: str) -> None:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, DataWarning, stacklevel=4)
+    warnings.warn(text, DataWarning, stacklevel=6)
 
 
 def _warn_missing_in_full(label: str) -> None:
