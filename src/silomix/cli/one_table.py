@@ -72,7 +72,8 @@ def fit_command(
     """
     if silo is not None and "shards" in settings:
         raise typer.BadParameter("--silo and --shards both say how to split the rows; give one")
-    folder.check_free([*folder.posterior_files(out), out / OUTSIDE], force=force)
+    anothers = [out / OUTSIDE, out / ODDS]  # those that are there are of another posterior
+    folder.check_free([*folder.posterior_files(out), *anothers], force=force)
     others = _outside_columns(outside, outside_method)
     frequency = settings.get("frequency")
     for column in (*(split(settings.get("variables")) or []), silo, frequency, id_column):
@@ -87,7 +88,8 @@ def fit_command(
         posterior = fit(table, silo, **keywords, **given(id=id_column), progress=clock)
         seconds = clock.stop()
     files = folder.write_posterior(out, posterior)
-    (out / OUTSIDE).unlink(missing_ok=True)  # it would be another's
+    for file in anothers:
+        file.unlink(missing_ok=True)
     record = summary.posterior_record(posterior)
     last = tell_guess(posterior.study, settings.get("kind")) + tell_seconds(seconds)
     if others:

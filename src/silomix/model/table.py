@@ -35,7 +35,15 @@ from silomix.model.reading import (
     spell,
 )
 from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Shard, Variable
-from silomix.model.sentences import at_least, check_mapping, did_you_mean, listing, one_of, quoted
+from silomix.model.sentences import (
+    MOST_LISTED,
+    at_least,
+    check_mapping,
+    did_you_mean,
+    listing,
+    one_of,
+    quoted,
+)
 from silomix.model.suspicions import (
     MOST_LEVELS,
     folded,
@@ -229,13 +237,14 @@ def encode(
             return
         if cells.missing.all():
             _warn_missing_in_full(label)
-        odd[variable.column] = like_missing(variable.column, cells, is_number=True)
+        if advice is not None and (clause := like_missing(variable.column, cells, is_number=True)):
+            odd[variable.column] = clause
         numbers[:, place] = in_units(read_numbers(cells, label), variable, label)
 
     _for_each(read, [*enumerate(schema.categories), *enumerate(schema.numbers)])
-    if advice is not None and (clauses := [clause for clause in odd.values() if clause]):
+    if odd:
         means = "taken as they stand; if they mean a missing cell, leave it empty"
-        _warn(f"{where}: {listing(clauses)}: {means}")
+        _warn(f"{where}: {listing([*odd.values()])}: {means}")
     return Shard(schema, codes, numbers if schema.numbers else None)
 
 
@@ -377,12 +386,12 @@ def _level_codes(
     """Return the level code of each cell: (row,)."""
     codes = {level: code for code, level in enumerate(variable.levels)}
     blank = codes.get(MISSING_LEVEL, -1) if missing == "level" else len(variable.levels)
-    unseen = []
-    for place, text in enumerate(cells.texts):
-        if text not in codes:
-            twin = next((level for level in codes if folded(level) == folded(text)), None)
-            hint = "" if twin is None else f" (did you mean {twin!r}?)"
-            unseen.append(f"{text!r}{hint} in data row {np.argmax(cells.codes == place) + 1}")
+    unseen = [text for text in cells.texts if text not in codes]
+    for place, text in enumerate(unseen[:MOST_LISTED]):
+        twin = next((level for level in codes if folded(level) == folded(text)), None)
+        hint = "" if twin is None else f" (did you mean {twin!r}?)"
+        row = np.argmax(cells.codes == cells.texts.index(text)) + 1
+        unseen[place] = f"{text!r}{hint} in data row {row}"
     if blank < 0 and cells.missing.any():
         found = f"a missing cell, which is a level of its own here ({MISSING_LEVEL!r}),"
         unseen.append(f"{found} in data row {np.argmax(cells.missing) + 1}")
