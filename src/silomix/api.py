@@ -15,8 +15,9 @@ import numpy as np
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError
 from silomix.messages.progress import Progress, reporting
+from silomix.model.reading import find_column
 from silomix.model.sentences import at_least, one_of
-from silomix.model.table import expand, load
+from silomix.model.table import choose_variables, expand, load
 from silomix.posterior.frames import backend_of
 from silomix.posterior.global_posterior import Assignment
 from silomix.silo.local import Silo
@@ -24,7 +25,7 @@ from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study
 from silomix.study.keywords import check_keywords, show_keywords
 from silomix.study.policy import OPEN, Policy, find_policy
-from silomix.study.roster import Roster, random_shards, read_roster
+from silomix.study.roster import Roster, random_shards, read_ids, read_roster
 from silomix.study.validation import cores
 from silomix.transports.in_process import InProcess
 
@@ -59,6 +60,7 @@ def sample(
     beta: float = 0.5,
     fractionate: bool = True,
     variables: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
     kinds: Mapping[str, str] | None = None,
     bins: Mapping[str, int] | None = None,
     schema: Schema | None = None,
@@ -85,7 +87,7 @@ def sample(
     silo : this silo's place among the silos, 0 for the first; sets its random stream.
     alpha, beta : concentrations of the priors of the weights and of the level probabilities.
     fractionate : False gives each silo the whole prior.
-    variables : columns to use; all when left out.
+    variables, exclude : columns to use, or to leave out; all are used by default.
     kinds, bins, na_values : of columns, as for `fit`.
     schema : levels every silo agreed on; inferred from the table when left out.
     missing : "marginalise" leaves missing cells out; "level" makes them a level.
@@ -108,8 +110,8 @@ def sample(
     >>> draws.weights.shape, draws.labels.shape
     ((1000, 8), (1000, 200))
     """
-    about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
-    about |= {"missing": missing, "na_values": na_values}
+    about: dict[str, Any] = {"variables": variables, "exclude": exclude, "kinds": kinds}
+    about |= {"bins": bins, "missing": missing, "na_values": na_values}
     shard = load(table, schema=schema, frequency=frequency, **about)
     silos, silo = at_least("silos", silos, 1), at_least("silo", silo, 0)
     given: dict[str, Any] = {"burn_in": burn_in, "thin": thin}
@@ -145,11 +147,13 @@ def fit(
     table: Table,
     silo: str | None = None,
     *,
+    id: str | None = None,
     shards: int | None = None,
     preset: str | None = None,
     seed: int = 0,
     threads: int | None = None,
     variables: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
     kinds: Mapping[str, str] | None = None,
     bins: Mapping[str, int] | None = None,
     missing: Missing = "marginalise",
@@ -167,13 +171,16 @@ def fit(
     ----------
     table : any frame that narwhals reads (pandas, polars, Arrow), or a path to CSV or Parquet.
     silo : the column that names each row's silo; left out, the table is one silo.
+    id : the column that names each row: it is not clustered, and stands beside the labels; saved
+        posteriors and reports do not have it.
     shards : split the table at random into so many silos, to go faster; they are alike, so drift
         is "none" unless it is given.
     preset : "paper" for the settings of Fendler et al. (2026), "files" for those of silos that
         answer by file, "network" for silos that are online; the other keywords win over it.
     seed : same seed, same result, on any number of threads.
     threads : cores to use; all when left out.
-    variables : columns to use; by default all but the silo and frequency columns.
+    variables : columns to use; by default all but the silo, id and frequency columns.
+    exclude : columns to leave out, in the place of `variables`.
     kinds : by column, "categorical", "gaussian", "log-gaussian", "gaussian-full" (correlated),
         "student-t" (with outliers), "poisson" (counts) or "negative-binomial" (counts that vary
         more). Left out, numbers are "gaussian" unless they have ten or fewer distinct values, all
@@ -213,14 +220,17 @@ def fit(
         with warnings.catch_warnings(record=True) as odd:
             warnings.simplefilter("always")
             frame = expand(table, frequency)
-            variables = [variables] if isinstance(variables, str) else variables
-            used = frame.columns if variables is None else variables
+            if id is not None:
+                find_column(frame, id, "to name its rows")
+            used = choose_variables(frame, variables, exclude, silos=silo, rows=id)
             roster = _split(frame, silo, shards, seed, used)
-            about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
+            about: dict[str, Any] = {"variables": used, "kinds": kinds, "bins": bins}
             shard = load(frame, silo=silo, missing=missing, na_values=na_values, **about)
     finally:  # said at the caller's line; the result keeps those about the table
         for warning in odd:
             warnings.warn(warning.message, warning.category, stacklevel=2)
+    # not among the warnings that the result keeps: it may quote ids
+    ids = None if id is None else read_ids(frame, id, is_repeated=frequency is not None)
     if shards is not None:
         settings = {"drift": "none", **settings}  # random shards of one table are alike
     study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)
@@ -232,9 +242,8 @@ def fit(
             parts.append(Silo(name, place, own, study, policy=rules, checkpoint=folder))
         with _asking(transport, parts, cores(threads), report) as silos:
             posterior = run_study(study, silos, threads=cores(threads), report=report)
-    found = gather_assignment(silos.silos, roster.places)
-    if policy is None:
-        found = replace(found, missing=np.array([part.shard.missing for part in parts]))
+    blanks = np.array([part.shard.missing for part in parts]) if policy is None else None
+    found = replace(gather_assignment(silos.silos, roster.places), missing=blanks, ids=ids)
     name = Path(table).name if isinstance(table, str | Path) else ""
     made = replace(posterior.provenance, table=name)
     judged, about_table = posterior.diagnostics, [w for w in odd if w.category is DataWarning]

@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import silomix
 from silomix import api
-from silomix.errors import CheckpointError, DataWarning, SettingsError
+from silomix.errors import CheckpointError, DataError, DataWarning, SettingsError
 from silomix.model.draws import Schedule
 from silomix.model.prior import Prior
 from silomix.model.schema import MISSING_LEVEL, Schema, Variable
@@ -36,6 +36,22 @@ def make_table(seed, rows=120, missing=0.0):
 def assert_same(one, other):
     for name in ("labels", "weights", "probabilities", "log_likelihood", "chain"):
         assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.DataWarning")
+def test_an_id_is_not_clustered_and_stands_beside_the_labels(seed, tmp_path):
+    table, _ = silomix.simulate("nested", rows=80, silos=2, seed=seed)
+    table["patient"], table["born"] = [f"p{row}" for row in range(80)], "2026-01-31"
+    settings = {"iterations": 100, "components": 4, "polish": 0, "threads": 1}
+    found = silomix.fit(table, "silo", id="patient", exclude=["born", "x1"], **settings)
+    assert [v.name for v in found.study.variables] == [f"x{q}" for q in range(2, 11)]
+    assert found.labels_frame()["id"].tolist() == table["patient"].tolist()
+    again = silomix.load(found.save(tmp_path / "a.silomix"))
+    assert "id" not in again.labels_frame()
+    with pytest.raises(DataError, match="column 'patient' names the rows and is among the var"):
+        silomix.fit(table, "silo", id="patient", variables=["x1", "patient"], **settings)
+    with pytest.raises(DataError, match="no column 'Patient' to name its rows"):
+        silomix.fit(table, "silo", id="Patient", **settings)
 
 
 def refused(message, table, error=SettingsError, **settings):
@@ -198,8 +214,9 @@ def test_settings_that_make_no_sense_are_refused(settings, message, seed):
         ("n_components", "(here it is 'clusters' or 'components')"),
         ("nSweeps", "'iterations'"),
         ("n_jobs", "'threads'"),
+        ("drop", "(here it is 'exclude')"),
         ("random_state", "'seed'"),
-        ("nonsense", "the keywords are table, silo, shards, preset, seed, threads, variables,"),
+        ("nonsense", "the keywords are table, silo, id, shards, preset, seed, threads, variables,"),
     ],
 )
 def test_a_keyword_that_fit_has_not(keyword, advice, seed):

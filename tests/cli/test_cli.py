@@ -139,7 +139,7 @@ def test_columns_are_left_out(tmp_path, noted):
     study = ["study", table, "--silo", "silo", "--out", out]
     refused = run(*study)
     assert refused.exit_code == 3
-    assert "leave it out with --exclude or --variables" in refused.stderr
+    assert "leave it out with --exclude, or" in refused.stderr
     assert run(*study, "--frequency", "n", "--exclude", "patient, x2").exit_code == 0
     assert [variable.name for variable in silomix.read_study(out).variables] == ["x1"]
     common = ["--exclude", "patient", "--frequency", "n"]
@@ -147,7 +147,7 @@ def test_columns_are_left_out(tmp_path, noted):
     sampled = run("sample", table, *mine, *common, *SHORT, *NO_WARNING, "--out", tmp_path / "r")
     assert "a: 30 rows, 2 variables" in sampled.stdout
     run("fit", table, "--silo", "silo", *common, "--out", tmp_path / "f")
-    assert (noted["frequency"], noted["variables"]) == ("n", ["x1", "x2"])
+    assert (noted["frequency"], noted["exclude"]) == ("n", ["patient"])
 
 
 @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
@@ -166,24 +166,28 @@ def test_labels_say_which_row_they_are_of(tmp_path):
     assert list(pd.read_csv(tmp_path / "l.csv")["id"]) == [f"p{i}" for i in range(60)]
 
 
-def test_what_is_odd_about_a_table_is_told_once(tmp_path, noted):
-    """However often a command reads it; rows with the same id are among it."""
-    lines = ["id;silo;x", "p1;a;1,5", "p1;a;2,5", "p2;b;3,5"]
+def test_what_is_odd_about_a_table_is_told_once(tmp_path):
+    """However often a command reads it; rows with the same id are among it, but of the files only
+    the labels have ids."""
+    lines = ["id;silo;x;y", *(f"Ann {i // 2};{'ab'[i % 2]};{i % 7},5;{i}" for i in range(40))]
     (tmp_path / "t.csv").write_text("\n".join(lines))
-    line = ["fit", tmp_path / "t.csv", "--silo", "silo", "--id", "id", "--out", tmp_path / "r"]
-    told = run(*line).stderr
-    assert told.count("Warning:") == 2
-    assert "'p1'" in told and "t.csv: commas" in told
+    line = ["fit", tmp_path / "t.csv", "--silo", "silo", "--id", "id", "--outside", "y", *SHORT]
+    told = run(*line, "--out", tmp_path / "r").stderr
+    assert told.count("tells 0 of 40 rows apart (it repeats 'Ann 0', 'Ann 1', 'Ann 2' and") == 1
+    assert told.count("t.csv: commas") == 1
+    having = [path.name for path in (tmp_path / "r").iterdir() if b"Ann" in path.read_bytes()]
+    assert having == ["labels.csv"]
+    assert silomix.load(tmp_path / "r" / "posterior.silomix").assignment.ids is None
 
 
 FIT, STUDY = ["fit", "t.csv", "--silo", "silo"], ["study", "t.csv", "--silo", "silo"]
 SAMPLE, SIMULATE = ["sample", "t.csv"], ["simulate", "cohort", "--out", "c.parquet"]
 OF_A_STUDY = [*SAMPLE, "--study", "s.toml", "--silo", "a"]
 REFUSED = [
-    ([*FIT, "--id", "x1", "--variables", "x1,x2"], 2, "--id names 'x1', which another option uses"),
+    ([*FIT, "--id", "x1", "--variables", "x1,x2"], 3, "'x1' names the rows and is among the var"),
     ([*FIT, "--outside", "silo"], 2, "--outside names 'silo', which another option uses too"),
     ([*FIT, "--id", "Patient"], 3, "(did you mean 'patient'?)"),
-    ([*FIT, "--exclude", "x1", "--variables", "x2"], 2, "--variables and --exclude both"),
+    ([*FIT, "--exclude", "x1", "--variables", "x2"], 4, "--variables and --exclude both"),
     ([*STUDY, "--exclude", "X1"], 3, "(did you mean 'x1'?)"),
     (["fit", "t.csv", "--silo", "Silo"], 3, "(did you mean 'silo'?)"),
     ([*FIT, "--shards", 2], 2, "--silo and --shards both say how to split"),
@@ -229,12 +233,11 @@ def test_a_wrong_command_is_refused_before_the_work(tmp_path, monkeypatch, line,
 
 def test_messages_speak_in_options():
     """Each front door words the settings that a message names."""
-    error = SettingsError("{burn_in} is 9; give {silo}, without {variables}, {method} or {x}",
-                          burn_in=None, silo="ward", variables=..., method=None)  # fmt: skip
-    assert str(error) == "burn_in is 9; give silo='ward', without variables=..., method or {x}"
+    error = SettingsError("{burn_in} is 9; give {silo}, without {exclude}, {method} or {x}",
+                          burn_in=None, silo="ward", exclude=..., method=None)  # fmt: skip
+    assert str(error) == "burn_in is 9; give silo='ward', without exclude=..., method or {x}"
     assert error.worded(as_option) == (
-        "--burn-in is 9; give --silo 'ward', without --exclude or --variables, "
-        "--outside-method or {x}"
+        "--burn-in is 9; give --silo 'ward', without --exclude, --outside-method or {x}"
     )
 
 
@@ -318,8 +321,18 @@ def test_kinds_are_declared_or_told(tmp_path, noted):
     kinds = {v.name: v.kind for v in silomix.read_study(out).variables}
     assert kinds == {"age": "categorical", "dose": "gaussian", "visits": "poisson"}
     assert "taken as" not in run(*common, *KINDS, "--kind", "dose=gaussian").stdout
+    assert run(*common, "--kind", "dose=gaussian,visits=poisson", "--bins", "age=2").exit_code == 0
+    assert {v.name: v.kind for v in silomix.read_study(out).variables} == kinds
     run("fit", table, "--silo", "site", *KINDS, "--out", tmp_path / "f")
     assert (noted["kinds"], noted["bins"]) == ({"visits": "poisson"}, {"age": 2})
+
+
+def test_a_code_book_with_a_few_ages_is_told(tmp_path):
+    """Whole numbers with gaps are levels, so that other ages would be refused later."""
+    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
+    table.write_text("age,sex,stage\n34,f,1\n51,m,2\n67,f,3\n")
+    told = words(run("study", table, "--silos", "a,b", "--out", out).stdout)
+    assert "taken as levels: age (34, 51, 67); declare --kind to change that" in told
 
 
 def test_codes_for_missing_cells_go_into_the_study_and_are_advised(tmp_path, noted):

@@ -16,6 +16,7 @@ import silomix
 from silomix import cli
 from silomix.messages import REPLIES
 from silomix.model.metrics import adjusted_rand_index
+from silomix.model.reading import read_table
 from silomix.model.table import encode
 from silomix.report.run_sections import REPLY_NAMES
 from silomix.study import digest, make_study, read_study, write_study
@@ -105,7 +106,7 @@ def test_a_study_of_numbers_by_file_from_beginning_to_end(tmp_path, seed, monkey
     table = pd.DataFrame(columns)
     table.loc[rng.random(780) < 0.1, ["age", "smoker"]] = 999.0, "unknown"
     table.to_csv("all.csv", index=False)
-    kinds = ["--kind", "dose=log-gaussian", "--kind", "visits=poisson"]
+    kinds = ["--kind", "dose=log-gaussian,visits=poisson"]
     kinds += ["--na-value", "unknown", "--na-value", "age=999"]
     short = ["--preset", "files", "--iterations", 600, "--components", 3, "--seed", 2]
     result = run("study", "all.csv", "--silo", "silo", *kinds, *short, "--out", "study.toml")
@@ -132,7 +133,7 @@ def test_a_study_of_numbers_by_file_from_beginning_to_end(tmp_path, seed, monkey
     assert adjusted_rand_index(labels, old) > 0.8
     means = dict(zip(posterior.parameter_names, posterior.parameters.mean(axis=0).T, strict=True))
     assert np.sort(means["age", "mean"]) == pytest.approx([46.0, 65.0], abs=2.0)
-    assert np.sort(means["dose", "mean"]) == pytest.approx([1.0, 2.0], abs=0.2)
+    assert np.sort(means["dose", "mean of log"]) == pytest.approx([1.0, 2.0], abs=0.2)
     assert np.sort(means["visits", "rate"]) == pytest.approx([1.5, 7.0], abs=0.6)
     profiles = pd.read_csv("results/profiles.csv").set_index(["variable", "level_name"])
     assert profiles.loc[("age", "mean"), "mean"].between(44, 67).all()
@@ -153,16 +154,21 @@ def test_labels_have_the_row_numbers_of_a_table_of_all_silos(desk, tmp_path):
         [shuffled[shuffled["silo"] == "silo 2"], shuffled[shuffled["silo"] != "silo 2"]]
     )
     counted = mixed.groupby([*mixed.columns], sort=False).size().rename("times").reset_index()
+    counted["patient"] = [f"=p{row}" for row in counted.index]
     counted.to_csv("all.csv", index=False)
     options = ["--silo-column", "silo", "--frequency", "times", "--study", "study.toml"]
+    options += ["--id", "patient"]
     for name in desk.study.silos:
         result = run("answer", "exchange", "--silo", name, "--data", "all.csv", *options)
         assert result.exit_code == 0, result.output
     coordinate()
     result = run("answer", "exchange", "--silo", "silo 1", "--data", "all.csv", *options, "--json")
-    labels = pd.read_csv(json.loads(result.stdout)["labels"])
+    labels = read_table(json.loads(result.stdout)["labels"]).to_native()
+    assert list(labels) == ["row", "id", "silo", "cluster", "probability", "second"]
     own = counted.index[counted["silo"] == "silo 1"] + 1
-    np.testing.assert_array_equal(labels["row"], np.repeat(own, counted.loc[own - 1, "times"]))
+    expected = np.repeat(own, counted.loc[own - 1, "times"])
+    np.testing.assert_array_equal(labels["row"].astype(int), expected)
+    assert labels["id"].tolist() == [f"=p{row - 1}" for row in expected]
 
 
 def test_a_refusal_shows_on_both_sides_and_can_be_taken_back(desk, tmp_path):

@@ -182,7 +182,11 @@ REFUSED = {
         "'x' has 2 values not above zero, the first 0 in data row 2, and zero or less has no",
     ),
     "logarithm of a silo": ([1, 0], {"schema": LOG}, "'x' has 1 value not above zero"),
-    "dates": (pl.Series(DAYS), {}, "'x' has dates or times (Date); leave it out with variables"),
+    "dates": (
+        pl.Series(DAYS),
+        {},
+        "'x' has dates or times, such as '2026-01-01'; leave it out with",
+    ),
     "times": (pd.to_datetime(DAYS), {}, "or turn it into a number, such as an age"),
     "identifier": ([*range(100, 160)], {}, "numbers the rows, 100 to 159, each once: looks"),
     "nothing": ([None, None], {"kinds": {"x": "gaussian"}}, "'gaussian' and is missing in every"),

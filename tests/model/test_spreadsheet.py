@@ -22,8 +22,8 @@ from silomix.errors import DataError
 from silomix.model.draws import Correspondence, SiloWeights
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Variable
-from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
-from silomix.report.results_folder import write_posterior, write_table
+from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet, write_table
+from silomix.report.results_folder import write_posterior
 
 CALC = "=cmd|' /C calc'!A0"
 UNSEEN = ["", "\t", "\r", "\n", " ", "\u00a0", "\ufeff", "\u200b", "\x00", "'", '"']
@@ -193,7 +193,8 @@ def evil(seed):
 
 def test_the_files_of_a_fit_have_no_formulas(evil, tmp_path):
     ids = np.array([*ATTACKS[: len(evil.labels) - 1], None], dtype=object)
-    write_posterior(tmp_path, evil, ids)
+    named = dataclasses.replace(evil.assignment, ids=ids)
+    write_posterior(tmp_path, dataclasses.replace(evil, assignment=named))
     tables = {path.name: path for path in tmp_path.glob("*.csv")}
     assert len(tables) == 7
     for path in tables.values():
@@ -241,11 +242,11 @@ def test_the_commands_write_no_formulas(tmp_path, monkeypatch, rng):
 
 
 def test_who_writes_tables():
-    """Only these write text as CSV, through the guard; messages and a site's labels are numbers."""
+    """Only these write text as CSV, through the guard; messages are numbers."""
     root = Path(silomix.__file__).parent
     writers = {
         path.relative_to(root).as_posix()
         for path in root.rglob("*.py")
         if re.search(r"to_csv\(|write_csv\(|csv\.writer|DictWriter", path.read_text("utf-8"))
     }
-    assert writers == {"report/results_folder.py", "messages/csv_tables.py"}
+    assert writers == {"model/spreadsheet.py", "messages/csv_tables.py"}

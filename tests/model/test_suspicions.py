@@ -30,7 +30,6 @@ LEVELS = {
     "signs of change": (["-1", "0", "1"], set()),
     "numbers and a word": ([*map(str, range(20)), "old"], {"words"}),
     "numbers with commas": ([f"{place},5" for place in range(20)], {"words"}),
-    "days": ([f"2026-01-{day:02}" for day in range(1, 21)], {"many"}),
     "free text": ([f"text {place}" for place in range(60)] * 2, {"many"}),
     "one value": (["UK"] * 20, set()),
     "ticks": (["X", None] * 10, {"ticks"}),

@@ -250,13 +250,17 @@ REFUSED = {
     "unseen level": (
         pd.DataFrame({"colour": ["red", "green"], "size": 1, "n": [5, 1]}),
         {"schema": COLOURS, "frequency": "n", "where": "Leeds"},
-        "Leeds, rows repeated by 'n': column 'colour' has 'green' in data row 6, not in its schema",
+        "Leeds, rows repeated by 'n': column 'colour' has 'green' in data row 6, not among its",
     ),
-    "of many levels": (TWICE, {"schema": MANY}, "'l9' and 2 more; add it"),
+    "of many levels": (
+        TWICE,
+        {"schema": MANY},
+        "leave it empty; otherwise add it to the schema of all silos",
+    ),
     "missing cell": (
         pd.DataFrame({"x": ["a", None]}),
         {"schema": Schema((Variable("x", ("a", "b")),), missing="level")},
-        "has a missing cell, which is a level of its own here ('(missing)') in data row 2",
+        "a level of its own here ('(missing)'), in data row 2, not among its levels 'a', 'b'; add",
     ),
     "no rows": (pl.DataFrame({"x": []}), {}, "the table has no rows; give"),
     "one row": (TWICE[:1], {}, "the table has a single row, and clusters need at least 2"),
@@ -264,7 +268,7 @@ REFUSED = {
     "spelled otherwise": (
         pd.DataFrame({"colour": ["red", "Blue "], "size": 1}),
         {"schema": COLOURS},
-        "'Blue ' (did you mean 'blue'?) in data row 2, not in its schema",
+        "'Blue ' (did you mean 'blue'?) in data row 2, not among its levels",
     ),
     "decimal commas": (
         pd.DataFrame({"x": [f"{place},5" for place in range(60)], "y": "a"}),
@@ -274,7 +278,7 @@ REFUSED = {
     "days of another country": (
         pd.DataFrame({"x": [f"{place % 28 + 1}.0{place % 9 + 1}.2026" for place in range(60)]}),
         {},
-        "turn its dates into numbers",
+        "'x' has dates or times, such as '1.01.2026'; leave it out with exclude=..., or turn it",
     ),
     "identifier": (
         pl.DataFrame({"id": [*(f"patient {place}" for place in range(51)), None]}),
@@ -307,7 +311,62 @@ def test_all_columns_that_cannot_be_used_are_named_at_once():
         load(table.assign(x="a"))
     text = str(refused.value)
     assert [repr(name) in text for name in ("id", "name", "day", "x")] == [True] * 3 + [False]
-    assert refused.value.settings.keys() == {"variables", "kinds", "na_values", "schema"}
+    assert refused.value.settings.keys() == {"exclude", "id", "kinds", "na_values", "schema"}
+    with pytest.raises(DataError, match="no column 'colour', 'size'; its columns are 'id'"):
+        load(table, schema=COLOURS)
+    with pytest.raises(DataError, match=r"'a' to exclude, 'Day' to exclude \(did you mean"):
+        load(table, exclude=["a", "Day"])
+
+
+def test_new_rows_are_looked_at_and_all_that_is_wrong_with_them_is_named():
+    known = pd.DataFrame(
+        {"age": [*range(30, 60)], "sex": ["f", "m"] * 15, "stage": ["I", "II", "III"] * 10}
+    )
+    schema = infer_schema(known)
+    with pytest.warns(DataWarning, match=r"'age' has '-9' in 2 rows.*missing cell, leave it"):
+        encode(known.assign(age=[-9, -9, *range(30, 58)]), schema)
+    new = known.assign(age=["old", *range(31, 60)], sex=["x", "F", *["f"] * 28])
+    with pytest.raises(DataError) as refused:
+        encode(new, schema)
+    lines = str(refused.value).splitlines()
+    assert [line.split("'")[1] for line in lines] == ["sex", "age"]
+    assert "'x' in data row 1, 'F' (did you mean 'f'?) in data row 2, not among" in lines[0]
+    assert lines[0].endswith("recode it, or fit again with rows that have it")
+
+
+WRITTEN = [
+    "%Y-%m-%d",
+    "%d.%m.%Y",
+    "%m/%d/%y",
+    "%Y/%m/%d %H:%M",
+    "%d-%b-%Y",
+    "%d%b%Y",
+    "%B %d, %Y",
+    "%Y%m%d",
+]
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_dates_in_text_are_refused_as_dates_unless_they_are_declared(form):
+    days = [*pd.date_range("2026-01-01", periods=12).strftime(form), "unknown"] * 2
+    with pytest.raises(DataError, match=r"has dates or times, such as .* age or the days since"):
+        load(pd.DataFrame({"x": days}))
+    with pytest.warns(DataWarning, match="'unknown' in 2 rows"):
+        assert len(levels(pd.DataFrame({"x": days}), kinds={"x": "categorical"})["x"]) == 13
+
+
+@pytest.mark.parametrize(
+    "texts", [["2.5", "10.12"], ["1-2", "3-4"], ["12 years", "13 years"], ["20261301"]]
+)
+def test_other_texts_are_no_dates(texts):
+    load(pd.DataFrame({"x": [*texts, "a"]}))
+
+
+def test_columns_are_chosen_or_left_out():
+    table = pd.DataFrame({"a": ["x", "y"], "b": ["x", "y"], "c": ["x", "y"]})
+    assert [*levels(table, exclude=["a", "c"])] == [*levels(table, exclude="c", silo="a")] == ["b"]
+    with pytest.raises(SettingsError, match="variables and exclude both say which columns"):
+        load(table, exclude="a", variables="b")
 
 
 def test_codes_for_missing_cells_are_named_for_all_columns_or_some(tmp_path):
@@ -359,14 +418,8 @@ def test_cells_of_blanks_are_named_with_the_cure():
 
 
 @pytest.mark.filterwarnings("ignore::silomix.errors.DataWarning")
-@pytest.mark.parametrize(
-    ("values", "cure"),
-    [
-        ([*range(51), "many"], "give na_values=... for cells such as 'many'"),
-        ([str(dt.date(2026, 1, 1) + dt.timedelta(place)) for place in range(51)], "turn its dates"),
-    ],
-)
-def test_continuous_column(values, cure, tmp_path):
+def test_continuous_column(tmp_path):
+    values, cure = [*range(51), "many"], "give na_values=... for cells such as 'many'"
     frame = pd.DataFrame({"x": values * 2, "y": "a"})
     frame.to_csv(tmp_path / "t.csv", index=False)
     for table in (frame, tmp_path / "t.csv"):

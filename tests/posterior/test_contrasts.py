@@ -128,6 +128,8 @@ class TestLabels:
         assert_allclose(frame[["p0", "p1", "p2"]], rows.membership, atol=1e-6)
         assert_allclose(frame["probability"], rows.membership.max(axis=1), atol=1e-6)
         assert list(made.labels_frame()) == ["row", "silo", "cluster", "probability", "second"]
+        named = replace(made, assignment=replace(rows, ids=np.arange(30)))
+        assert named.labels_frame()["id"].tolist() == list(range(30))
         in_polars = made.labels_frame(pl.Series(range(30)), frame_like="polars")
         assert in_polars["id"].to_list() == list(range(30))
 
@@ -138,6 +140,8 @@ class TestLabels:
         made = make_posterior(rng)
         with pytest.raises(DataError):
             made.labels_frame(ids=[1, 2])
+        with pytest.raises(SilomixError, match="silo and threads are for other rows"):
+            made.labels_frame(silo="silo")
         with pytest.raises(SilomixError):
             replace(made, assignment=None).labels_frame()
 

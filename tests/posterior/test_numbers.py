@@ -16,7 +16,13 @@ from silomix.model.prior import Prior
 from silomix.posterior.characterise import contrast, difference_map, nearly_same, traits
 
 NAMES = {
-    NUMBERS: [("age", "mean"), ("age", "sd"), ("dose", "mean"), ("dose", "sd"), ("visits", "rate")],
+    NUMBERS: [
+        ("age", "mean"),
+        ("age", "sd"),
+        ("dose", "mean of log"),
+        ("dose", "sd of log"),
+        ("visits", "rate"),
+    ],
     MIXED: [
         ("smoker", "no"),
         ("smoker", "yes"),
@@ -45,7 +51,7 @@ class TestParameters:
         units = {v.name: (v.scale, v.location) for v in schema.variables if v.kind == "gaussian"}
         for column, (variable, word) in enumerate(NAMES[schema]):
             scale, location = units.get(variable, (1.0, 0.0))
-            expected = drawn[..., column] * scale + (location if word == "mean" else 0.0)
+            expected = drawn[..., column] * scale + (location if "mean" in word else 0.0)
             assert_allclose(posterior.parameters[..., column], expected)
 
     def test_probabilities_are_refused(self, posterior):

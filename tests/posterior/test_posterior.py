@@ -301,7 +301,11 @@ class TestDataTree:
         assert_array_equal(np.sort(picked, axis=None), np.sort(posterior.weights_by_silo[:, 1, 2]))
         level = draws["probabilities"].sel(level="stage=II", cluster=1)
         assert_array_equal(np.sort(level, axis=None), np.sort(posterior.probabilities[:, 1, 3]))
-        assert_array_equal(draws["kappa"].sel(variable_name="stage"), np.inf)
+        # numbers that figures can show: zero where the silos are alike
+        assert_array_equal(draws["spread"].sel(variable_name="stage"), 0.0)
+        medians = draws["spread"].median(["chain", "draw"])
+        told = drifting.drift().set_index("variable")["spread"]
+        assert_allclose(medians, told[medians["variable_name"].values])
         # profiles of each silo are of the last draws
         own = tree["last_draws"]["probabilities_by_silo"]
         last = draws["weights"].values[own["of_chain"], own["of_draw"]]
@@ -311,7 +315,8 @@ class TestDataTree:
         names = ["elbo", "polish_log_likelihood", "polish_movement"]
         assert sorted(tree["traces"].data_vars) == names
         point = with_drift(posterior, np.random.default_rng(seed), point=True).to_datatree()
-        assert point["constant_data"]["kappa"].sel(variable_name="sex").item() == 200.0
+        sex = point["constant_data"]["spread"].sel(variable_name="sex").item()
+        assert sex == pytest.approx(np.sqrt(0.25 / 201))
 
     def test_arviz_reads_it_from_disk(self, posterior, tmp_path):
         xarray = pytest.importorskip("xarray", reason="needs the extra 'arviz'")

@@ -59,7 +59,7 @@ def test_trust_gives_its_reasons(changes, start, end):
         ({"confidence": 0.8}, "care", "0.80 for the least certain"),
         ({"confidence": 0.3}, "distrust", "which clusters of different silos are the same"),
         ({"polish": moving(10.0)}, "care", "still moving after 50 polish rounds"),
-        ({"polish": moving(200.0)}, "distrust", "polish=200"),
+        ({"polish": moving(200.0)}, "distrust", "Set polish to 200"),
         ({"silos": {"a": replace(TRUSTED, full=0.97)}}, "care", "every component held rows: there"),
         ({"smallest": 12.0}, "care", "about 12 rows"),
         ({"smallest": 1.5}, "distrust", "about 2 rows"),

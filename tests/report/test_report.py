@@ -29,7 +29,7 @@ from silomix.model.draws import Correspondence
 from silomix.model.schema import Schema, Variable
 from silomix.posterior.characterise import Contrast
 from silomix.posterior.global_posterior import Assignment
-from silomix.posterior.outside_variables import compare_outside
+from silomix.posterior.outside_variables import compare_outside, regress_membership
 from silomix.report import cluster_sections, display, make_report, write_report
 from silomix.report.run_sections import drift_sentences, drift_table, missing_shares, steps
 from silomix.study.settings import Aggregation
@@ -433,12 +433,38 @@ def test_the_command_compares_outside_variables(posterior, rows, saved):
     assert page == make_report(posterior, outside=expected, date=date)
 
 
+def test_the_command_names_clusters_and_regresses_membership(posterior, rows, saved):
+    rows.to_csv(saved / "t.csv", index=False)
+    asked = ["--table", saved / "t.csv", "--covariates", "age", "--name", "0=frail,1=well, so far"]
+    record = json.loads(run("report", saved, *asked, "--json").output)
+    assert record["files"] == [str(saved / "report.html"), str(saved / "odds.csv")]
+    page = (saved / "report.html").read_text(encoding="utf-8")
+    assert "0: frail" in page and "1: well, so far" in page
+    odds = pd.read_csv(saved / "odds.csv")
+    expected = regress_membership(posterior, rows, ["age"])
+    np.testing.assert_allclose(odds["odds_ratio"], expected["odds_ratio"], rtol=1e-5)
+    assert set(odds["name"].dropna()) == {"well, so far"}
+    out = ["--out", saved / "l.csv", "--name", "0=frail"]
+    assert "0: frail" in run("assign", saved, saved / "t.csv", *out).output
+    assert "frail" in set(pd.read_csv(saved / "l.csv")["name"])
+
+
+def test_numbers_stay_in_their_line_beside_long_names(posterior):
+    named = posterior.with_names({0: "frail and old, with many conditions and long stays " * 2})
+    text = display.as_text(display.as_view(cluster_sections.sizes_table(named)))
+    (interval,) = cluster_sections.sizes_table(named).rows[0][-2:-1]
+    assert any(line.startswith(" 0: ") and interval.text in line for line in text.splitlines())
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [
         (["--outside", "age"], 2),
         (["--table", "t.csv"], 2),
         (["--outside-method", "labels"], 2),
+        (["--covariates", "age"], 2),
+        (["--name", "frail"], 2),
+        (["--name", "9=frail"], 4),
         (["--table", "t.csv", "--outside", "age", "--silo", "sillo"], 3),
         (["--table", "t.csv", "--outside", "age", "--outside-method", "soft"], 4),
         ([], 4),

@@ -10,7 +10,8 @@ import pytest
 from cases.cli_cases import mode, run
 
 import silomix
-from silomix.report.results_folder import write_posterior, write_silo, write_table
+from silomix.model.spreadsheet import write_table
+from silomix.report.results_folder import write_posterior, write_silo
 from silomix.transports.flare import startup_kit
 from silomix.transports.flare.startup_kit import write_json
 

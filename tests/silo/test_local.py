@@ -9,9 +9,11 @@ import pytest
 import silomix
 from silomix.errors import CheckpointError, StudyMismatch
 from silomix.messages import Refused, SampleLocally
+from silomix.model.reading import read_table
 from silomix.model.table import infer_schema
+from silomix.posterior.membership import to_four_decimals
 from silomix.silo.answer import answer_or_refuse
-from silomix.silo.local import open_site
+from silomix.silo.local import open_site, write_labels
 from silomix.study import make_study
 from silomix.study.policy import Policy, find_policy
 
@@ -31,23 +33,30 @@ def study(table):
 def opened(table, tmp_path):
     """Return what opens a silo of the table, with one store and one ledger."""
     data = tmp_path / "table.csv"
-    table.to_csv(data, index=False)
+    table.assign(id=[f"-{row}" for row in range(60)]).to_csv(data, index=False)
     where = {"store": tmp_path / "store", "silo_column": "silo"}
-    return lambda study, name, policy: open_site(data, study, name, policy=policy, **where)
+    return lambda study, name, policy, **more: open_site(
+        data, study, name, policy=policy, **where, **more
+    )
 
 
 def test_labels_stand_next_to_the_numbers_of_their_rows(table, opened, study):
     with pytest.raises(StudyMismatch, match="no silo 'silo 3'; its roster is 'silo 1', 'silo 2'"):
         opened(study, "silo 3", find_policy("open"))
-    silo, rows = opened(study, "silo 2", find_policy("default"))
-    assert (table["silo"].to_numpy()[rows - 1] == "silo 2").all()
-    assert silo.store.write_labels(rows) is None
-    membership = np.random.default_rng(0).dirichlet(np.ones(3), silo.shard.rows).astype(np.float32)
+    silo, loaded = opened(study, "silo 2", find_policy("default"), id_column="id")
+    assert (table["silo"].to_numpy()[loaded.rows - 1] == "silo 2").all()
+    assert write_labels(silo, loaded) is None
+    drawn = np.random.default_rng(0).dirichlet(np.ones(3), silo.shard.rows)
+    membership = to_four_decimals(drawn)
     silo.store.assign(membership)
-    found = pd.read_csv(silo.store.write_labels(rows))
-    assert found["row"].tolist() == rows.tolist()
-    assert found["cluster"].tolist() == membership.argmax(axis=1).tolist()
-    np.testing.assert_array_equal(found["probability"].astype(np.float32), membership.max(axis=1))
+    found = read_table(write_labels(silo, loaded)).to_native()
+    assert found["row"].astype(int).tolist() == loaded.rows.tolist()
+    assert found["id"].tolist() == [f"-{row - 1}" for row in loaded.rows]
+    assert set(found["silo"]) == {"silo 2"}
+    assert found["cluster"].astype(int).tolist() == membership.argmax(axis=1).tolist()
+    sure = found["probability"].astype(np.float32)
+    np.testing.assert_array_equal(sure, membership.max(axis=1))
+    assert "id" not in pd.read_csv(write_labels(silo, loaded._replace(ids=None)))
 
 
 def test_a_store_is_kept_by_a_policy_that_only_allows_more(opened, study):

@@ -2,7 +2,7 @@
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from silomix.cli.terminal import Shown, explaining, show
 from silomix.model.numbers import guess_told
-from silomix.model.reading import Table, find_column, read_table
+from silomix.model.reading import Table
 from silomix.model.table import expand, infer_schema
 from silomix.study import Study, make_study
 from silomix.study.keywords import PRESETS, SETTINGS, called_here
@@ -40,6 +40,7 @@ TEXTS = {
         "bins": "age=4 cuts numbers into four levels, at quantiles; repeatable.",
         "id_column": "Column that identifies each row; kept with its label.",
         "outside": "Columns to compare between clusters, not clustered: age,ward=levels,sex=f.",
+        "covariates": "Columns that may explain membership, as in --outside; writes odds.csv.",
         "outside_method": "averaged (default) allows for uncertain rows; labels: as in the paper.",
         "na_value": "-9 for all columns, age=99 for one: a code for missing cells; repeatable.",
         "missing": "marginalise (default) skips missing cells; level, if they are informative.",
@@ -54,6 +55,7 @@ TEXTS = {
     },
     OUTPUT: {
         "out": "Folder for the results.",
+        "name": "3=frail: what a cluster is called on the page and in tables; repeatable.",
         "policy": "What may leave: policy.toml or a preset (default: the preset default).",
         "ledger": "File that counts what left (default silomix-ledger.json beside the table).",
         "table_name": "What the ledger calls the table, wherever it is; its path by default.",
@@ -69,7 +71,7 @@ SPELLED = {"as_json": "--json", "id_column": "--id"}
 COLUMNS: dict[str, type] = dict.fromkeys(["variables", "exclude", "missing", "frequency"], str)
 COLUMNS |= dict.fromkeys(["kind", "bins", "na_value"], list[str])
 # Options on where a silo's rows are, and what left is counted, as `silo.local.open_site` has them.
-WHERE = {"silo_column": str, "frequency": str, "ledger": Path, "table_name": str}
+WHERE = {"silo_column": str, "frequency": str, "id_column": str, "table_name": str, "ledger": Path}
 # What a shell offers to complete a value with.
 WORDS: dict[str, Sequence[str]] = {
     "preset": tuple(PRESETS),
@@ -212,14 +214,28 @@ def split(names: str | None) -> list[str] | None:
     return None if names is None else [name.strip() for name in names.split(",")]
 
 
-def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
-    """Return what each name=value of an option says."""
-    found: dict[str, str] = {}
+def _items(lines: Sequence[str] | None) -> list[str]:
+    """Return each name=value; a comma that does not stand between two is part of one."""
+    items: list[str] = []
     for line in lines or ():
-        name, sign, value = line.rpartition("=")
+        first, *others = line.split(",")
+        items.append(first)
+        for part in others:
+            if "=" in part and "=" in items[-1]:
+                items.append(part)
+            else:
+                items[-1] += f",{part}"
+    return items
+
+
+def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
+    """Return what each name=value of an option says; several may stand together, as a=x,b=y."""
+    found: dict[str, str] = {}
+    for item in _items(lines):
+        name, sign, value = item.rpartition("=")
         if not (sign and name and value) or name in found:
             problem = "names the same twice" if name in found else "is not NAME=VALUE"
-            raise typer.BadParameter(f"{line!r} {problem}", param_hint=option)
+            raise typer.BadParameter(f"{item!r} {problem}", param_hint=option)
         found[name] = value
     return found
 
@@ -231,40 +247,27 @@ def tell_guess(study: Study, kind: Sequence[str] | None) -> list[str]:
     return [told] if told else []
 
 
-def about_columns(
-    table: Table, silo: str | None, others: Sequence[str] = (), **options: Any
-) -> dict[str, Any]:
+def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:
     """Return the options of a command as keywords: what `COLUMNS` among them say, as `fit` has it.
 
     Parameters
     ----------
-    table : whose columns they are.
-    silo : the column that names each row's silo, if there is one.
     others : columns that are left out, as those that --exclude names are.
     """
-    used, unwanted = (
-        split(options.pop("variables", None)),
-        split(options.pop("exclude", None)) or [],
-    )
-    if used is not None and unwanted:
-        raise typer.BadParameter("--variables and --exclude both say which columns; give one")
-    if used is None and (unwanted or others):
-        frame = read_table(table)
-        for name in unwanted:
-            find_column(frame, name, "to exclude")
-        apart = {*unwanted, *others, silo, options.get("frequency")}
-        used = [name for name in frame.columns if name not in apart]
+    used, unwanted = split(options.pop("variables", None)), split(options.pop("exclude", None))
+    if used is None:
+        unwanted = [*(unwanted or ()), *others] or None
     bins = by_column("--bins", options.pop("bins", None))
     counts = {name: _number_or_word(text) for name, text in bins.items()}
     kinds = by_column("--kind", options.pop("kind", None))
     codes = na_values(options.pop("na_value", None))
-    about = given(variables=used, kinds=kinds or None, bins=counts or None, na_values=codes)
-    return options | about
+    about = given(variables=used, exclude=unwanted, kinds=kinds or None, bins=counts or None)
+    return options | about | given(na_values=codes)
 
 
 def na_values(lines: Sequence[str] | None) -> list[Any] | None:
     """Return what each VALUE or COLUMN=VALUE of --na-value says, as `fit` has it."""
-    parts = [line.rpartition("=") for line in lines or ()]
+    parts = [item.rpartition("=") for item in _items(lines)]
     return [{name: value} if sign else value for name, sign, value in parts] or None
 
 
@@ -279,9 +282,9 @@ def study_of(
     names : of the silos; by default those in the column.
     options : `COLUMNS`, and settings of `make_study`.
     """
-    settings = about_columns(frame, column, **options)
+    settings = about_columns(**options)
     rows = expand(frame, settings.pop("frequency", None))
-    words = settings.keys() & {"variables", "kinds", "bins", "missing", "na_values"}
+    words = settings.keys() & {"variables", "exclude", "kinds", "bins", "missing", "na_values"}
     about = {word: settings.pop(word) for word in words}
     schema = infer_schema(rows, silo=column, **about)
     return make_study(schema, names or read_roster(frame, str(column)).names, **settings)

@@ -27,7 +27,7 @@ from silomix.report.display import frame_view, printable
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.report.run_sections import reply
 from silomix.report.summary import json_lines, posterior_record, posterior_view
-from silomix.silo.local import Silo, open_site, place_in
+from silomix.silo.local import Silo, open_site, place_in, write_labels
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import echo, find_policy
 from silomix.study.validation import cores
@@ -74,7 +74,7 @@ def coordinate_command(
     return _show_results(out, posterior, answered, questions=silos.asked)
 
 
-@command(settings={"silo_column": str, "frequency": str, "table_name": str})
+@command(settings={"silo_column": str, "frequency": str, "id_column": str, "table_name": str})
 def answer_command(
     exchange: Path,
     *,
@@ -118,11 +118,11 @@ def answer_command(
     rules = find_policy(policy or "default")
     if study is None:
         _agree(plan, exchange, silo, yes=yes)
-    opened, rows = open_site(data, plan, silo, policy=rules, store=home, ledger=ledger, **where)
+    opened, loaded = open_site(data, plan, silo, policy=rules, store=home, ledger=ledger, **where)
     with showing(quiet=quiet) as report, _logging_to(home / LOG):
         asked = replace(opened, threads=cores(threads), progress=report)
         done = list(answer_questions(exchange, asked, again=again))
-        labels = asked.store.write_labels(rows)
+        labels = write_labels(asked, loaded)
     account = opened.account
     record = {
         "silo": silo,

@@ -1,6 +1,8 @@
 """Commands of the whole method: fit, assign rows to what was found, report it."""
 # annotations are evaluated here, since the options are made from them
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from silomix.api import fit
 from silomix.cli.command import (
     COLUMNS,
     about_columns,
+    by_column,
     command,
     given,
     na_values,
@@ -21,13 +24,21 @@ from silomix.cli.terminal import Shown
 from silomix.messages.progress import StageClock, showing, tell_seconds
 from silomix.model.reading import read_table
 from silomix.model.sentences import one_of, plural
+from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand
-from silomix.posterior import load
-from silomix.posterior.outside_variables import AGAINST, Outside, compare_outside, read_outside
+from silomix.posterior import Posterior, load
+from silomix.posterior.outside_variables import (
+    AGAINST,
+    Outside,
+    compare_outside,
+    read_outside,
+    regress_membership,
+)
 from silomix.report import results_folder as folder
 from silomix.report import summary, write_report
+from silomix.study.roster import read_ids
 
-OUTSIDE = "outside.csv"
+OUTSIDE, ODDS = "outside.csv", "odds.csv"
 
 
 @command(
@@ -61,27 +72,24 @@ def fit_command(
     """
     if silo is not None and "shards" in settings:
         raise typer.BadParameter("--silo and --shards both say how to split the rows; give one")
-    folder.check_free([*folder.posterior_files(out), out / OUTSIDE], force=force)
+    anothers = [out / OUTSIDE, out / ODDS]  # those that are there are of another posterior
+    folder.check_free([*folder.posterior_files(out), *anothers], force=force)
     others = _outside_columns(outside, outside_method)
-    ids = [] if id_column is None else [id_column]
     frequency = settings.get("frequency")
-    taken = [*(split(settings.get("variables")) or []), silo, frequency]
-    for column in (*others, *ids):
-        if column in taken:
-            option = "--outside" if column in others else "--id"
-            raise typer.BadParameter(f"{option} names {column!r}, which another option uses too")
-        taken.append(column)
+    for column in (*(split(settings.get("variables")) or []), silo, frequency, id_column):
+        if column in others:
+            raise typer.BadParameter(f"--outside names {column!r}, which another option uses too")
     # refused before the work: columns that are not there, or cannot be compared
     if others:
         read_outside(read_table(table), others, na_values(settings.get("na_value")))
-    named = None if id_column is None else folder.read_ids(table, id_column, frequency)
-    keywords = about_columns(table, silo, [*others, *ids], **settings)
+    keywords = about_columns(others, **settings)
     with showing(quiet=quiet) as report:
         clock = StageClock(report=report)
-        posterior = fit(table, silo, **keywords, progress=clock)
+        posterior = fit(table, silo, **keywords, **given(id=id_column), progress=clock)
         seconds = clock.stop()
-    files = folder.write_posterior(out, posterior, named)
-    (out / OUTSIDE).unlink(missing_ok=True)  # it would be another's
+    files = folder.write_posterior(out, posterior)
+    for file in anothers:
+        file.unlink(missing_ok=True)
     record = summary.posterior_record(posterior)
     last = tell_guess(posterior.study, settings.get("kind")) + tell_seconds(seconds)
     if others:
@@ -106,6 +114,7 @@ def assign_command(
     silo: str | None = None,
     id_column: str | None = None,
     probabilities: bool = False,
+    name: list[str] | None = None,
     threads: int | None = None,
     force: bool = False,
 ) -> Shown:
@@ -123,11 +132,11 @@ def assign_command(
     silomix assign results new.csv --silo hospital --out labels.csv
     """
     folder.check_free([out], force=force)
-    found = load(_saved_in(results))
-    named = None if id_column is None else folder.read_ids(table, id_column)
+    found = _load(_saved_in(results), name)
+    named = None if id_column is None else read_ids(table, id_column)
     how: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
     labels = found.labels_frame(named, table=table, silo=silo, frame_like="pandas", **how)
-    folder.write_table(labels, out, private=True)
+    write_table(labels, out, private=True)
     record = summary.assigned_record(found, labels) | {"files": [out]}
     return Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")
 
@@ -140,7 +149,9 @@ def report_command(
     silo: str | None = None,
     outside: str | None = None,
     outside_method: str | None = None,
+    covariates: str | None = None,
     na_value: list[str] | None = None,
+    name: list[str] | None = None,
     threads: int | None = None,
     out: Path | None = None,
     force: bool = False,
@@ -150,7 +161,7 @@ def report_command(
     Parameters
     ----------
     results : Folder that fit wrote with --out, or a saved posterior.
-    table : The rows, needed for --outside.
+    table : The rows, needed for --outside and --covariates.
     silo : Column that names each row's silo, or the name of the silo that all rows come from.
     out : The page (default report.html next to the posterior).
 
@@ -158,24 +169,30 @@ def report_command(
     --------
     silomix report results --out report.html
     """
-    if (table is None) != (outside is None):
-        raise typer.BadParameter("--table and --outside need each other; give both or none")
+    if (table is None) != (outside is None and covariates is None):
+        raise typer.BadParameter("--table needs --outside or --covariates, and they need it")
     columns = _outside_columns(outside, outside_method)
     saved = _saved_in(results)
     page = out or saved.with_name(folder.PAGE)
-    files = [page] if outside is None else [page, page.with_name(OUTSIDE)]
+    wanted = {OUTSIDE: outside, ODDS: covariates}
+    files = [page, *(page.with_name(file) for file in wanted if wanted[file] is not None)]
     folder.check_free(files, force=force)
-    posterior = load(saved)
+    posterior = _load(saved, name)
     record: dict[str, Any] = {
         "trusted": posterior.diagnostics.trusted,
         "verdict": posterior.diagnostics.verdict,
         "clusters": posterior.n_clusters,
     }
     last = [f"Report: {page}"]
-    if table is None:
+    how = given(threads=threads, na_values=na_values(na_value))
+    if table is not None and covariates is not None:
+        asked, own = _outside_columns(covariates, None), replace(posterior, backend="pandas")
+        write_table(regress_membership(own, table, asked, **how), page.with_name(ODDS))
+        last.append(f"Odds of membership: {page.with_name(ODDS)}")
+    if table is None or outside is None:
         write_report(posterior, page)
     else:
-        how = given(method=outside_method, threads=threads, na_values=na_values(na_value))
+        how |= given(method=outside_method)
         compared = compare_outside(posterior, read_table(table), columns, silo, **how)
         last = _write_outside(compared, page, record) + last
     record |= {"bytes": page.stat().st_size, "files": files}
@@ -198,7 +215,7 @@ def _write_outside(found: Outside, page: Path, record: dict[str, Any]) -> list[s
     How it was judged goes into the record, for a program; the line for a person is returned.
     """
     numbers = page.with_name(OUTSIDE)
-    folder.write_table(found.frame(frame_like="pandas"), numbers)
+    write_table(found.frame(frame_like="pandas"), numbers)
     write_report(found.posterior, page, outside=found)
     differ = sum(int(found.significant(one).sum()) for one in found.comparisons)
     record["outside"] = {
@@ -210,6 +227,13 @@ def _write_outside(found: Outside, page: Path, record: dict[str, Any]) -> list[s
     }
     judged = f"{differ} of {plural(found.tests, 'comparison')} differ significantly"
     return [f"Outside variables: {judged}, with p at most {found.threshold:.2g}: {numbers}"]
+
+
+def _load(saved: Path, name: Sequence[str] | None) -> Posterior:
+    """Return a saved posterior, with the names of clusters that --name gives."""
+    posterior, names = load(saved), by_column("--name", name)
+    numbers: dict[Any, str] = {int(c) if c.isdecimal() else c: names[c] for c in names}
+    return posterior.with_names({**posterior.names, **numbers}) if names else posterior
 
 
 def _saved_in(results: Path) -> Path:

@@ -23,11 +23,12 @@ from silomix.model.prior import Prior
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema
 from silomix.model.sentences import listing, one_of
+from silomix.model.spreadsheet import write_table
 from silomix.model.table import load
 from silomix.posterior import Posterior
 from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text, frame_view
-from silomix.report.results_folder import PAGE, check_free, write_posterior, write_table, write_text
+from silomix.report.results_folder import PAGE, check_free, write_posterior, write_text
 from silomix.report.summary import json_lines, posterior_record, posterior_view
 from silomix.simulate import DESIGNS, SILO_COLUMN, Truth
 from silomix.simulate import simulate as draw_table

@@ -66,7 +66,6 @@ EPILOG = "\n".join(["Exit codes:", *(f"{code:>3}  {meaning}" for code, meaning i
 
 # Settings that the commands do not call by their own name.
 IN_SHELL = {
-    "variables": "--exclude or --variables",
     "kinds": "--kind",
     "na_values": "--na-value",
     "transforms": "--transform",

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from silomix.errors import DataError, MissingDependency, SettingsError
-from silomix.model.reading import SEPARATORS, no_column, read_table
+from silomix.model.reading import SEPARATORS, check_columns, read_table
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:
@@ -140,10 +140,10 @@ class Records:
 
     def find(self, name: str) -> tuple[str, str]:
         """Return a column's quoted name and its type; capitals do not matter."""
-        for column, kind in self.columns.items():
-            if column.casefold() == name.casefold():
-                return quote(column), kind
-        raise no_column(name, self.columns, f"{self.where}:")
+        known = {column.casefold(): column for column in self.columns}
+        column = known.get(name.casefold(), name)
+        check_columns([column], self.columns, f"{self.where}:")
+        return quote(column), self.columns[column]
 
 
 def load_duckdb() -> ModuleType:

@@ -44,6 +44,16 @@ DIGITS = 3
 # The interquartile range of a normal distribution, in standard deviations.
 NORMAL_RANGE = 1.349
 
+# A day, 2026-01-31 or 20260131 or 31.01.2026 or 1/31/26 or 31 Jan 2026, with or without a time.
+DAY = re.compile(
+    r"(?:\d{4}([./-])\d\d?\1\d\d?|\d\d?([./-])\d\d?\2(?:\d{4}|\d\d)"
+    r"|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+    r"|\d\d?[. -]*[A-Za-z]{3,9}[. -]*\d{4}|[A-Za-z]{3,9} \d\d?, \d{4})(?:[T ].*)?",
+    re.ASCII,
+)
+# So many texts tell whether a column has days.
+FIRST_TEXTS = 1000
+
 # A text that is a number where the column is known to have numbers.
 DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 
@@ -62,11 +72,14 @@ def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
     DataError
         When the column has dates or times, or numbers its rows.
     """
-    advice = "leave it out with {variables}"
-    if column.dtype.is_temporal():
-        found = f"{label} has dates or times ({column.dtype})"
+    advice = "leave it out with {exclude}"
+    first = cells.texts[:FIRST_TEXTS]
+    days = [text for text in first if DAY.fullmatch(text)]
+    if column.dtype.is_temporal() or 2 * len(days) > len(first):
+        found = f"{label} has dates or times" + (f", such as {days[0]!r}" if days else "")
         advice = f"{advice}, or turn it into a number, such as an age or the days since an event"
-        raise DataError(f"{found}; {advice}", variables=...)
+        text = f"{found}; {advice}; if its dates are levels, declare them 'categorical' with "
+        raise DataError(f"{text}{{kinds}}", exclude=..., kinds=None)
     is_number = column.dtype.is_numeric() or all(map(NUMBER.fullmatch, cells.texts))
     if not is_number or len(cells.texts) <= 2:
         return "categorical"
@@ -77,15 +90,17 @@ def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
     counts_rows = is_whole and np.ptp(values) + 1 == len(values) == len(cells.codes)
     if counts_rows and len(values) > LONGEST_COUNTING:
         found = f"{label} numbers the rows, {values.min():.0f} to {values.max():.0f}, each once"
-        advice = (
-            f"{advice}, or in the shell name it with --id, or declare what it is with {{kinds}}"
-        )
-        raise DataError(f"{found}: looks like an identifier; {advice}", variables=..., kinds=None)
+        text = f"{found}: looks like an identifier; {advice}, or name it with {{id}} of fit, or "
+        text += "declare what it is with {kinds}"
+        raise DataError(text, exclude=..., id=..., kinds=None)
     return "gaussian"
 
 
 def guess_told(variables: Sequence[Variable], declared: Collection[str], setting: str) -> str:
-    """Return a sentence on the columns that were taken as numbers unasked; empty if none was.
+    """Return what was guessed of columns of numbers, in a sentence; empty if nothing was.
+
+    Few numbers, all whole, are levels. It is said of those that are not counted through: the ages
+    in a short table look like that, and rows with other ages would be refused.
 
     Parameters
     ----------
@@ -93,7 +108,12 @@ def guess_told(variables: Sequence[Variable], declared: Collection[str], setting
     setting : what the reader calls the setting that gives it.
     """
     guessed = [v.name for v in variables if v.kind != "categorical" and v.name not in declared]
-    if not guessed:
+    spaced = [
+        f"{v.name} ({listing(v.levels)})"
+        for v in variables
+        if v.name not in declared and not v.edges and _is_spaced(v.levels)
+    ]
+    if not guessed and not spaced:
         return ""
     taken = "is taken as a number" if len(guessed) == 1 else "are taken as numbers"
     split = [
@@ -102,8 +122,17 @@ def guess_told(variables: Sequence[Variable], declared: Collection[str], setting
         for variable in variables
         if variable.source
     ]
-    parts = [f"{listing(guessed)} {taken} (gaussian)", *split, f"declare {setting} to change that"]
-    return "; ".join(parts)
+    parts = [f"{listing(guessed)} {taken} (gaussian)"] if guessed else []
+    parts += split + ([f"taken as levels: {listing(spaced)}"] if spaced else [])
+    return "; ".join([*parts, f"declare {setting} to change that"])
+
+
+def _is_spaced(levels: Sequence[str]) -> bool:
+    """Tell whether levels are three numbers or more, with gaps between them."""
+    if len(levels) < 3 or not all(map(NUMBER.fullmatch, levels)):
+        return False
+    values = sorted(map(float, levels))
+    return values[-1] - values[0] >= len(values)
 
 
 def read_numbers(cells: Cells, label: str) -> Floats:
@@ -233,5 +262,5 @@ def _rounded(value: float, scale: float) -> float:
 
 def _refused(label: str, found: str, cells: Bools, what: str) -> DataError:
     where = f"{label} has {found} in data row {np.argmax(cells) + 1}, which {what}"
-    advice = "correct it, or give {na_values}; if the column has no such numbers, declare {kinds}"
-    return DataError(f"{where}; {advice} for the study", na_values=..., kinds=None)
+    advice = "correct it or leave it empty; where the study is made, give {na_values} or {kinds}"
+    return DataError(f"{where}; {advice}", na_values=..., kinds=None)

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
-from silomix.model.sentences import did_you_mean, quoted
+from silomix.model.sentences import did_you_mean, listing, quoted
 from silomix.model.spreadsheet import from_spreadsheet
 
 if TYPE_CHECKING:
@@ -264,16 +264,19 @@ def find_column(
     purpose : what it is wanted for, as "to tell the silos apart".
     where : what the message calls the table.
     """
-    if str(name) in frame.columns:
-        return frame.get_column(str(name))
-    raise no_column(str(name), frame.columns, where, purpose)
+    check_columns([str(name)], frame.columns, where, purpose)
+    return frame.get_column(str(name))
 
 
-def no_column(name: str, columns: Collection[str], where: str, purpose: str = "") -> DataError:
-    """Return the error that says which columns there are; arguments as for `find_column`."""
-    wanted = f"{name!r} {purpose}".rstrip() + did_you_mean(name, columns)
-    advice = f"its columns are {quoted(list(columns))}: correct the name or add the column"
-    return DataError(f"{where} has no column {wanted}; {advice}")
+def check_columns(
+    names: Iterable[str], columns: Collection[str], where: str, purpose: str = ""
+) -> None:
+    """Refuse names that are not among the columns; other arguments as for `find_column`."""
+    absent = dict.fromkeys(name for name in names if name not in columns)
+    if absent:
+        wanted = [f"{name!r} {purpose}".rstrip() + did_you_mean(name, columns) for name in absent]
+        advice = f"its columns are {quoted(list(columns))}: correct the name or add the column"
+        raise DataError(f"{where} has no column {listing(wanted)}; {advice}")
 
 
 def read_cells(column: nw.Series[Any], label: str, na_values: Collection[str] = ()) -> Cells:
@@ -317,16 +320,16 @@ def declared_levels(
 
 
 def _present_values(column: nw.Series[Any], label: str) -> pd.Series[Any]:
-    advice = "split it into columns of single values, or leave it out with {variables}"
+    advice = "split it into columns of single values, or leave it out with {exclude}"
     if column.dtype.is_nested():
-        raise DataError(f"{label} has cells of type {column.dtype}; {advice}", variables=...)
+        raise DataError(f"{label} has cells of type {column.dtype}; {advice}", exclude=...)
     present = column.drop_nulls()
     is_pandas = column.implementation.is_pandas()
     values = present.to_native() if is_pandas else pd.Series(present.to_numpy())
     kinds: set[Any] = set(map(type, values)) if values.dtype == object else set()
     for kind in kinds:
         if not issubclass(kind, Hashable) or issubclass(kind, tuple | frozenset | bytes):
-            raise DataError(f"{label} has cells of type {kind.__name__}; {advice}", variables=...)
+            raise DataError(f"{label} has cells of type {kind.__name__}; {advice}", exclude=...)
     if {bool, np.bool_} & kinds and len(kinds) > 1:
         return values.map(spell)  # True == 1: factorize would take them for the same value
     return values

@@ -12,8 +12,18 @@ the level "-1", stays one where it does not begin a line.
 
 from __future__ import annotations
 
+import csv
 import re
 from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+
+from silomix.model.files import whole_file, writing
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GUARD = "'"
 
@@ -80,6 +90,29 @@ def from_spreadsheet(cell: str) -> str:
     ('=1+1', "'tis")
     """
     return BEGINNING.sub(_bare, cell) if GUARD in cell else cell
+
+
+def write_table(table: pd.DataFrame, path: Path, *, private: bool = False) -> None:
+    """Write a table as CSV, whose texts no spreadsheet takes for formulas.
+
+    Parameters
+    ----------
+    private : only its owner may open it.
+    """
+    headings = [for_spreadsheet(str(name), first=i == 0) for i, name in enumerate(table.columns)]
+    safe, returns = table.set_axis(headings, axis=1), any("\r" in head for head in headings)
+    for place, kind in enumerate(safe.dtypes):
+        if not pd.api.types.is_numeric_dtype(kind):
+            texts = [
+                for_spreadsheet(cell, first=place == 0) if isinstance(cell, str) else cell
+                for cell in safe.iloc[:, place]
+            ]
+            returns = returns or any(isinstance(text, str) and "\r" in text for text in texts)
+            safe.isetitem(place, np.array(texts, dtype=object))
+    # csv leaves a carriage return bare where lines end otherwise, and readers end the line
+    quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
+    with writing(path), whole_file(path, private=private) as file:
+        safe.to_csv(file, index=False, float_format="%.6g", lineterminator="\n", quoting=quoting)
 
 
 def _guard(beginning: re.Match[str], *, first: bool) -> str:

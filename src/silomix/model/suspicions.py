@@ -36,8 +36,6 @@ MOST_LEVELS = 50
 # In fewer rows, two columns say the same, or one has a single value, by chance.
 FEWEST_ROWS = 20
 
-# A day, 2026-01-31 or 31.01.2026 or 1/31/26, with or without a time.
-DAY = re.compile(r"(?:\d{4}-\d\d-\d\d|\d{1,2}([./-])\d{1,2}\1(?:\d{4}|\d\d))(?:[T ].*)?", re.ASCII)
 NAMES_ROWS = re.compile(r"(?i:(?:^|[\W_])(?:id|ids|pid|mrn|nhs|nr|no|number))$|[a-z]I[dD]$")
 
 # What follows a list of the columns that have a problem.
@@ -45,9 +43,9 @@ PROBLEMS = {
     "spelling": "they differ only in capitals or blanks; if they are one level, spell them alike",
     "missing": "taken as they stand; if they mean a missing cell, give {na_values}",
     "words": "taken as levels; for numbers, name the other cells in {na_values}, write points",
-    "many": "taken as levels; leave out identifiers, dates and free text with {variables}",
-    "identifier": "taken as numbers; if they name rows, use {variables}, or --id of silomix fit",
-    "alike": "they say the same in every row, which counts twice; leave one out with {variables}",
+    "many": "taken as levels; leave out identifiers and free text with {exclude}",
+    "identifier": "taken as numbers; if they name rows, give {id} of fit, or {exclude}",
+    "alike": "they say the same in every row, which counts twice; leave one out with {exclude}",
     "ticks": "empty cells are left out, so that tells nothing; if empty means no, give {missing}",
 }
 
@@ -65,12 +63,21 @@ def alike(texts: list[str]) -> list[list[str]]:
     return [sorted(group) for group in groups.values() if len(group) > 1]
 
 
-def kinds_of(texts: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """Return the texts that are numbers, with a decimal comma last, the days, and the rest."""
+def numbers_and_words(texts: list[str]) -> tuple[list[str], list[str]]:
+    """Return the texts that are numbers, with a decimal comma last, and the rest."""
     numbers = [text for text in texts if NUMBER.fullmatch(text)]
     numbers += [text for text in texts if COMMA_NUMBER.fullmatch(text)]
-    days = [text for text in texts if DAY.fullmatch(text)]
-    return numbers, days, sorted(set(texts).difference(numbers, days))
+    return numbers, sorted(set(texts).difference(numbers))
+
+
+def like_missing(name: str, cells: Cells, *, is_number: bool) -> str:
+    """Return which cells of a column look like codes for missing ones, and in how many rows."""
+    texts, codes = cells.texts, _missing_codes(cells.texts)
+    # a 9 may be one of many numbers, and is a code of scores and grades
+    odd = [code for code in codes if code != "9"] if is_number else _missing_words(texts) + codes
+    rows = {text: int((cells.codes == texts.index(text)).sum()) for text in odd}
+    counted = [f"{text!r} in {plural(count, 'row')}" for text, count in rows.items()]
+    return f"{name!r} has {listing(counted)}" if odd else ""
 
 
 def suspect(name: str, cells: Cells, *, is_number: bool, is_guess: bool) -> dict[str, str]:
@@ -84,12 +91,8 @@ def suspect(name: str, cells: Cells, *, is_number: bool, is_guess: bool) -> dict
     texts = cells.texts
     rows = np.bincount(cells.codes[~cells.missing], minlength=len(texts))
     found = {}
-    codes = _missing_codes(texts)
-    # a 9 may be one of many numbers, and is a code of scores and grades
-    odd = [code for code in codes if code != "9"] if is_number else _missing_words(texts) + codes
-    if odd:
-        counted = [f"{text!r} in {plural(rows[texts.index(text)], 'row')}" for text in odd]
-        found["missing"] = f"{name!r} has {listing(counted)}"
+    if odd := like_missing(name, cells, is_number=is_number):
+        found["missing"] = odd
     if not is_number:
         if twins := alike(texts):
             found["spelling"] = f"{name!r} has {' and '.join(quoted(group) for group in twins)}"
@@ -112,7 +115,8 @@ def warn_of(columns: Mapping[str, dict[str, str]], where: str) -> None:
         clauses = pairs if problem == "alike" else clauses
         if clauses:
             text = f"{where}: {listing(clauses)}: {about}"
-            named: dict[str, object] = {"variables": ..., "na_values": ..., "missing": "level"}
+            named: dict[str, object] = {"exclude": ..., "id": ..., "na_values": ...}
+            named["missing"] = "level"
             warnings.warn(DataWarning(text, **named), stacklevel=4)
 
 
@@ -140,11 +144,11 @@ def _missing_codes(texts: list[str]) -> list[str]:
 
 
 def _suspect_levels(name: str, texts: list[str]) -> dict[str, str]:
-    numbers, days, words = kinds_of(texts)
+    numbers, words = numbers_and_words(texts)
     others = [text for text in (*numbers, *words) if not NUMBER.fullmatch(text)]
     if len(numbers) > MOST_WHOLE_LEVELS and others:
         return {"words": f"{name!r} has {len(numbers)} numbers and {quoted(others[-3:])}"}
-    if len(texts) > MOST_LEVELS or len(days) > MOST_WHOLE_LEVELS:
+    if len(texts) > MOST_LEVELS:
         return {"many": f"{name!r} has {len(texts)} different texts such as {texts[0]!r}"}
     return {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from silomix.model.numbers import (
 from silomix.model.reading import (
     NUMBER,
     Cells,
+    check_columns,
     declared_levels,
     find_column,
     missing_texts,
@@ -34,21 +35,42 @@ from silomix.model.reading import (
     spell,
 )
 from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Shard, Variable
-from silomix.model.sentences import at_least, check_mapping, did_you_mean, one_of, quoted
-from silomix.model.suspicions import MOST_LEVELS, folded, kinds_of, suspect, warn_of
+from silomix.model.sentences import (
+    MOST_LISTED,
+    at_least,
+    check_mapping,
+    did_you_mean,
+    listing,
+    one_of,
+    quoted,
+)
+from silomix.model.suspicions import (
+    MOST_LEVELS,
+    folded,
+    like_missing,
+    numbers_and_words,
+    suspect,
+    warn_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import narwhals as nw
 
-    from silomix.kernels.arrays import Bools, Ints
+    from silomix.kernels.arrays import Ints
     from silomix.model.reading import Table
+
+T = TypeVar("T")
 
 logger = logging.getLogger("silomix")
 
 # The one level of a variable that no row of the table has: every cell of it is missing.
 UNOBSERVED_LEVEL = "(unobserved)"
+
+# What to do with a level that a study does not have, as long as it is open, and afterwards.
+OF_OPEN_STUDY = "add it to the {schema} of all silos, or recode the column"
+OF_POSTERIOR = "recode it, or fit again with rows that have it"
 
 # Counts of rows that add up to more are a mistake.
 MOST_ROWS = 10**9
@@ -72,15 +94,15 @@ def load(
     where : what messages call the table, such as the name of its silo.
     about : `silo` and more, as for `infer_schema`; a schema has its own.
     """
-    for name in ("variables", "kinds", "bins", "na_values"):
+    for name in ("variables", "exclude", "kinds", "bins", "na_values"):
         if schema is not None and about.get(name) is not None:
             raise SettingsError(f"give schema or {name}, not both: a schema names its variables")
     frame = expand(table, frequency, where=where)
     if frequency is not None:
         where = f"{where}, rows repeated by {frequency!r}"
     if schema is None:
-        schema = infer_schema(frame, where=where, **about)
-    return encode(frame, schema, where=where)
+        return encode(frame, infer_schema(frame, where=where, **about), where=where, advice=None)
+    return encode(frame, schema, where=where, advice=OF_OPEN_STUDY)
 
 
 def expand(table: Table, frequency: str | None, *, where: str = "the table") -> nw.DataFrame[Any]:
@@ -113,6 +135,7 @@ def infer_schema(
     *,
     silo: str | None = None,
     variables: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
     kinds: Mapping[str, str] | None = None,
     bins: Mapping[str, int] | None = None,
     missing: Missing = "marginalise",
@@ -136,7 +159,7 @@ def infer_schema(
     ----------
     table : a frame or the path of a file, as for `read_table`.
     silo : the column that names the silos, if there is one; it is no variable.
-    variables : the columns to use; by default all but the silo column.
+    variables, exclude : the columns to use, or to leave out; by default all but the silo column.
     kinds : by column, "categorical", "gaussian", "log-gaussian" (the logarithm is normal within a
         cluster), "poisson" (counts), "negative-binomial" (counts that vary more) or another word of
         `silomix.model.families.KINDS`; numbers declared so are not split.
@@ -147,26 +170,22 @@ def infer_schema(
     """
     one_of("missing", missing, ("marginalise", "level"))
     frame = read_table(table)
-    names = _choose_variables(frame, silo, variables, where)
+    names = choose_variables(frame, variables, exclude, silos=silo, where=where)
     _check_rows(frame, 2, where)
     kinds = {str(name): word for name, word in check_mapping("kinds", kinds, "column").items()}
     bins = {str(name): count for name, count in check_mapping("bins", bins, "column").items()}
     _check_declared(kinds, bins, names)
     blanks = missing_texts(na_values, frame.columns)
     found: list[Variable] = []
-    refused: list[DataError] = []
     odd: dict[str, dict[str, str]] = {}
-    for name in names:
+
+    def infer(name: str) -> None:
         declared, blank = (kinds.get(name), bins.get(name)), blanks[name]
         about: Any = {"missing": missing, "blanks": blank, "label": f"{where}: column {name!r}"}
-        try:
-            own, odd[name] = _infer_column(frame, name, *declared, **about)
-            found += [replace(variable, na_values=blank) for variable in own]
-        except DataError as error:
-            refused.append(error)
-    if refused:
-        named = {key: value for error in refused for key, value in error.settings.items()}
-        raise DataError("\n".join(str(error.args[0]) for error in refused), **named)
+        own, odd[name] = _infer_column(frame, name, *declared, **about)
+        found.extend(replace(variable, na_values=blank) for variable in own)
+
+    _for_each(infer, names)
     warn_of(odd, where)
     found.sort(key=lambda variable: all_kinds().index(variable.kind))
     if list(kinds.values()).count("gaussian-full") == 1:
@@ -178,8 +197,12 @@ def infer_schema(
     return Schema(tuple(found), missing)
 
 
-def encode(table: Table, schema: Schema, *, where: str = "the table") -> Shard:
+def encode(
+    table: Table, schema: Schema, *, where: str = "the table", advice: str | None = OF_POSTERIOR
+) -> Shard:
     """Check a table against a schema and return all its rows as level codes and numbers.
+
+    All columns that cannot be used are named in one error.
 
     Parameters
     ----------
@@ -187,6 +210,8 @@ def encode(table: Table, schema: Schema, *, where: str = "the table") -> Shard:
         that the schema does not name are ignored.
     schema : the variables and their levels.
     where : what messages call the table, such as the name of its silo.
+    advice : what to do with a level that the schema lacks; None where the schema was made from this
+        table, so that its cells were looked at already.
     """
     if schema.of_parameters:
         raise DataError(
@@ -195,44 +220,79 @@ def encode(table: Table, schema: Schema, *, where: str = "the table") -> Shard:
             "density of your own model, at posterior.weights and posterior.parameters"
         )
     frame = read_table(table)
-    columns = {v.column: find_column(frame, v.column, where=where) for v in schema.variables}
+    check_columns([v.column for v in schema.variables], frame.columns, where)
     _check_rows(frame, 1, where)
     kind = np.min_scalar_type(int(schema.sizes.max(initial=0)))
     codes = np.empty((len(frame), len(schema.categories)), dtype=kind)
     numbers = np.empty((len(frame), len(schema.numbers)))
-    for place, variable in enumerate(schema.categories):
+    odd: dict[str, str] = {}
+
+    def read(one: tuple[int, Variable]) -> None:
+        place, variable = one
         label = f"{where}: column {variable.column!r}"
-        cells = read_cells(columns[variable.column], label, variable.na_values)
-        cells = level_cells(cells, variable, label)
-        codes[:, place] = _level_codes(cells, variable, schema.missing, label)
-    for place, variable in enumerate(schema.numbers):
-        label = f"{where}: column {variable.column!r}"
-        cells = read_cells(columns[variable.column], label, variable.na_values)
+        cells = read_cells(frame.get_column(variable.column), label, variable.na_values)
+        if variable.kind == "categorical":
+            cells = level_cells(cells, variable, label)
+            codes[:, place] = _level_codes(cells, variable, schema.missing, label, str(advice))
+            return
         if cells.missing.all():
             _warn_missing_in_full(label)
+        if advice is not None and (clause := like_missing(variable.column, cells, is_number=True)):
+            odd[variable.column] = clause
         numbers[:, place] = in_units(read_numbers(cells, label), variable, label)
+
+    _for_each(read, [*enumerate(schema.categories), *enumerate(schema.numbers)])
+    if odd:
+        means = "taken as they stand; if they mean a missing cell, leave it empty"
+        _warn(f"{where}: {listing([*odd.values()])}: {means}")
     return Shard(schema, codes, numbers if schema.numbers else None)
 
 
-def _choose_variables(
-    frame: nw.DataFrame[Any], silo: str | None, variables: Sequence[str] | None, where: str
+def _for_each(read: Callable[[T], None], items: Iterable[T]) -> None:
+    """Read each item, and raise one error for all that are refused."""
+    refused = []
+    for item in items:
+        try:
+            read(item)
+        except DataError as error:
+            refused.append(error)
+    if refused:
+        named = {key: value for error in refused for key, value in error.settings.items()}
+        # of one column there may be two variables
+        raise DataError("\n".join(dict.fromkeys(str(e.args[0]) for e in refused)), **named)
+
+
+def choose_variables(
+    frame: nw.DataFrame[Any],
+    variables: Sequence[str] | None,
+    exclude: Sequence[str] | None,
+    *,
+    where: str = "the table",
+    **apart: str | None,
 ) -> list[str]:
-    """Return the columns to cluster: those named, or all but the one that names the silos."""
+    """Return the columns to cluster: those named, or all but those that are excluded.
+
+    Parameters
+    ----------
+    apart : by what they name, such as "silos", columns that are no variables.
+    """
     if not frame.columns:
         raise DataError(f"{where} has no columns; give one column per variable")
-    apart = None if silo is None else str(silo)
+    if variables is not None and exclude is not None:
+        text = "{variables} and {exclude} both say which columns to use; give one of them"
+        raise SettingsError(text, variables=None, exclude=None)
+    given = variables if exclude is None else exclude
+    names = [given] if isinstance(given, str) else [str(name) for name in given or ()]
+    check_columns(names, frame.columns, where, "to exclude" if exclude is not None else "")
+    names_what = {str(column): what for what, column in apart.items() if column is not None}
     if variables is None:
-        names = [name for name in frame.columns if name != apart]
-    else:
-        names = [variables] if isinstance(variables, str) else [str(name) for name in variables]
+        names = [name for name in frame.columns if name not in {*names, *names_what}]
     if not names:
         raise DataError(f"{where}: no variables to use; name at least one column")
-    if apart in names:
-        raise DataError(
-            f"column {apart!r} names the silos and is among the variables; leave it out"
-        )
     for name in names:
-        find_column(frame, name, where=where)
+        if name in names_what:
+            found = f"column {name!r} names the {names_what[name]} and is among the variables"
+            raise DataError(f"{found}; leave it out")
         if names.count(name) > 1:
             raise DataError(f"{where}: variable {name!r} is named more than once; name it once")
     return names
@@ -320,30 +380,29 @@ def _with_missing(variable: Variable, cells: Cells, missing: Missing) -> Variabl
     return replace(variable, levels=levels or (UNOBSERVED_LEVEL,))
 
 
-def _level_codes(cells: Cells, variable: Variable, missing: Missing, label: str) -> Ints:
+def _level_codes(
+    cells: Cells, variable: Variable, missing: Missing, label: str, advice: str
+) -> Ints:
     """Return the level code of each cell: (row,)."""
     codes = {level: code for code, level in enumerate(variable.levels)}
     blank = codes.get(MISSING_LEVEL, -1) if missing == "level" else len(variable.levels)
-    for place, text in enumerate(cells.texts):
-        if text not in codes:
-            twin = next((level for level in codes if folded(level) == folded(text)), None)
-            hint = "" if twin is None else f" (did you mean {twin!r}?)"
-            raise _unseen(f"{text!r}{hint}", cells.codes == place, variable, label)
+    unseen = [text for text in cells.texts if text not in codes]
+    for place, text in enumerate(unseen[:MOST_LISTED]):
+        twin = next((level for level in codes if folded(level) == folded(text)), None)
+        hint = "" if twin is None else f" (did you mean {twin!r}?)"
+        row = np.argmax(cells.codes == cells.texts.index(text)) + 1
+        unseen[place] = f"{text!r}{hint} in data row {row}"
     if blank < 0 and cells.missing.any():
-        found = f"a missing cell, which is a level of its own here ({MISSING_LEVEL!r})"
-        raise _unseen(found, cells.missing, variable, label)
+        found = f"a missing cell, which is a level of its own here ({MISSING_LEVEL!r}),"
+        unseen.append(f"{found} in data row {np.argmax(cells.missing) + 1}")
+    if unseen:
+        found = f"{label} has {listing(unseen)}, not among its levels {quoted(variable.levels)}"
+        empty = "if it means a missing cell, leave it empty; otherwise " if blank >= 0 else ""
+        raise DataError(f"{found}; {empty}{advice}", schema=None)
     if cells.missing.all() and variable.levels not in {(UNOBSERVED_LEVEL,), (MISSING_LEVEL,)}:
         _warn_missing_in_full(label)
     lookup = np.array([codes[text] for text in cells.texts] + [blank], dtype=np.int64)
     return lookup[cells.codes]
-
-
-def _unseen(found: str, cells: Bools, variable: Variable, label: str) -> DataError:
-    return DataError(
-        f"{label} has {found} in data row {np.argmax(cells) + 1}, not in its schema, which has "
-        f"{quoted(variable.levels)}; add it to the {{schema}} of all silos, or recode the column",
-        schema=None,
-    )
 
 
 def _check_rows(frame: nw.DataFrame[Any], least: int, where: str) -> None:
@@ -356,25 +415,25 @@ def _check_rows(frame: nw.DataFrame[Any], least: int, where: str) -> None:
 
 
 def _check_countable(cells: Cells, label: str) -> None:
-    """Refuse a column that is dates, identifiers, or numbers among words rather than levels."""
-    numbers, days, words = kinds_of(cells.texts)
-    numbers += days
-    advice = "leave it out with {variables}, or declare its levels in a {schema}"
+    """Refuse a column that is identifiers, or numbers among words, rather than levels."""
+    numbers, words = numbers_and_words(cells.texts)
+    advice = "leave it out with {exclude}, or declare its levels in a {schema}"
     if len(numbers) > MOST_LEVELS:
-        found = f"{len(numbers)} distinct numbers or dates, such as {quoted(numbers[:3])}"
-        cure = "turn its dates into numbers" if days else "write its numbers with a decimal point"
+        found = f"{len(numbers)} distinct numbers, such as {quoted(numbers[:3])}"
+        cure = "write its numbers with a decimal point"
         cure = f"give {{na_values}} for cells such as {words[0]!r}" if words else cure
         advice = f"looks continuous: {cure}, {advice}"
     elif MOST_LEVELS < len(cells.texts) == np.count_nonzero(~cells.missing):
         found = f"{len(cells.texts)} texts, all different, such as {quoted(cells.texts[:3])}"
-        advice = f"looks like an identifier: in the shell name it with --id, or {advice}"
+        advice = f"looks like an identifier: name it with {{id}} of fit, or {advice}"
     else:
         return
-    raise DataError(f"{label} has {found}, and {advice}", variables=..., na_values=..., schema=None)
+    named: dict[str, Any] = {"exclude": ..., "id": ..., "na_values": ..., "schema": None}
+    raise DataError(f"{label} has {found}, and {advice}", **named)
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, DataWarning, stacklevel=4)
+    warnings.warn(text, DataWarning, stacklevel=6)
 
 
 def _warn_missing_in_full(label: str) -> None:

@@ -252,6 +252,14 @@ def spread(kappa: Floats) -> Floats:
     return np.sqrt(0.25 / (kappa + 1))
 
 
+def spread_of(kappa: Floats, family: Product) -> Floats:
+    """Return `spread` in the units of each variable: of a probability, or in standard deviations.
+
+    Arguments and result are (..., variable).
+    """
+    return np.where(family.shares()[family.offsets[:-1]], 1, 2) * spread(kappa)
+
+
 def single_silo_clusters(
     weights_by_silo: Reals, rows: Sequence[int], correspondence: Correspondence
 ) -> list[tuple[int, str, float, float]]:

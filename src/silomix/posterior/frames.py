@@ -11,7 +11,7 @@ import numpy as np
 from silomix.errors import MissingDependency, SilomixError
 from silomix.model.metrics import highest_density_interval
 from silomix.model.sentences import one_of
-from silomix.posterior.characterise import PROBABILITY, contrast_of, spread
+from silomix.posterior.characterise import PROBABILITY, contrast_of, spread_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -139,7 +139,7 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
     columns = {
         "variable": np.array([variable.name for variable in family.variables], dtype=object),
         "same": same,
-        "spread": np.where(family.shares()[column], 1, 2) * spread(kappa),
+        "spread": spread_of(kappa, family),
         "kappa": kappa,
         "lower": lower,
         "upper": upper,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from numpy.typing import ArrayLike
 
-    from silomix.kernels.arrays import Floats, Ints, Reals, Singles
+    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Singles
     from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
     from silomix.model.families.product import Product
     from silomix.posterior.outside_variables import Outside
@@ -83,12 +83,14 @@ class Assignment:
     membership : (row, cluster), P(cluster | row), float32, to four decimals.
     silos : (row,), the place of each row's silo.
     missing : (silo, variable), missing cells; None where a policy keeps them.
+    ids : (row,), what each row is called, where a column says so; saved files do not have it.
     """
 
     labels: Ints
     membership: Singles
     silos: Ints
     missing: Ints | None = None
+    ids: Array | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -224,8 +226,8 @@ class Posterior:
     def parameter_names(self) -> list[tuple[str, str]]:
         """What the last axis of `parameters` stands for: the variable and a word.
 
-        The word is a level, whose probability it is; "mean" and "sd" of a number, of its logarithm
-        where the variable's transform is "log"; "rate", the mean of a count; or "value", of a
+        The word is a level, whose probability it is; "mean" and "sd" of a number, "mean of log" and
+        "sd of log" where its logarithm is modelled; "rate", the mean of a count; or "value", of a
         parameter that `combine` was given.
         """
         return self.family.names()
@@ -310,8 +312,8 @@ class Posterior:
         -------
         frame
             Columns cluster, quantity ("size", "probability" or, of numbers, "parameter"),
-            variable, level_name (of numbers the parameter: "mean", "sd" or "rate", in the units of
-            the table), mean, sd, lower, upper, interval (such as "95% HDI").
+            variable, level_name (of numbers the parameter, as in `profiles`), mean, sd, lower,
+            upper, interval (such as "95% HDI").
 
         Examples
         --------
@@ -348,8 +350,8 @@ class Posterior:
         """Return a frame of the clusters' profiles.
 
         Of a category it has the probabilities of the levels; of a number the "mean" and "sd", of a
-        count the "rate", in the column `level_name`, in the units of the table, or of its logarithm
-        where the variable's transform is "log".
+        count the "rate", in the column `level_name`, in the units of the table; of a "log-gaussian"
+        number the "mean of log" and "sd of log".
 
         Parameters
         ----------
@@ -447,7 +449,8 @@ class Posterior:
 
         Parameters
         ----------
-        ids : (row,), what each row is called, such as `table["patient"]`.
+        ids : (row,), what each row is called, such as `table["patient"]`; of the rows that were
+            fitted, by default what the column `id` of `fit` calls them.
         table, silo, threads : other rows than those that were fitted; as for `membership`.
         probabilities : whether to add the probability of each cluster: p0, p1, …
         frame_like : as for `summary`.
@@ -466,8 +469,10 @@ class Posterior:
         >>> new.columns.tolist()[2:]
         ['cluster', 'probability', 'second', 'p0', 'p1', 'p2', 'p3', 'p4']
         """
+        if table is None and (silo is not None or threads is not None):
+            raise SettingsError("silo and threads are for other rows; give their table, too")
         if table is None:
-            membership = self._rows.membership
+            membership, ids = self._rows.membership, self._rows.ids if ids is None else ids
             silos = np.array(self.silos, dtype=object)[self._rows.silos]
         else:
             frame = read_table(table)

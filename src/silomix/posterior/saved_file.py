@@ -44,6 +44,7 @@ from silomix.model import draws
 from silomix.model.files import replace_file, writing
 from silomix.posterior import global_posterior, verdict
 from silomix.posterior.chains import find_chains
+from silomix.posterior.characterise import spread_of
 from silomix.posterior.membership import PARTS, from_parts, in_parts
 from silomix.study import Study, digest
 
@@ -129,8 +130,10 @@ def save(posterior: Posterior, path: str | Path) -> Path:
 def _separate(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
     """Return a posterior as plain values, null for arrays, and the arrays by path."""
     arrays: Arrays = {}
-    study = posterior.study.model_dump(mode="json")
-    return split(vars(posterior) | {"study": study}, "", arrays), arrays
+    own: dict[str, Any] = {"study": posterior.study.model_dump(mode="json")}
+    if posterior.assignment is not None:
+        own["assignment"] = replace(posterior.assignment, ids=None)  # a file is handed on
+    return split(vars(posterior) | own, "", arrays), arrays
 
 
 def _declared(path: str) -> Array:
@@ -247,14 +250,15 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     """Return draws, traces and provenance in the shape that ArviZ reads; extra "arviz".
 
     - ``posterior``: weights, weights_by_silo and probabilities; where silos have profiles of their
-      own, kappa. Chains are those of the polish or of the exact strategy; without either, all draws
-      form one, which has no order in time.
+      own, spread: how much they differ in each variable, as in `Posterior.drift`. Chains are those
+      of the polish or of the exact strategy; without either, all draws form one, which has no order
+      in time.
     - ``last_draws``: probabilities_by_silo, the silos' own profiles, kept for some draws alone, in
       one chain; ``of_chain`` and ``of_draw`` say which of the posterior's.
     - Where some variables are numbers, parameters and parameters_by_silo stand in their place, in
       the units of the table.
     - ``traces``: such as the objective along the aggregation's steps.
-    - ``constant_data``: how much each silo counts, and kappa where it is a point value.
+    - ``constant_data``: how much each silo counts, and spread where it is a point value.
 
     Provenance stands in the attributes of the root and of every group.
     """
@@ -311,10 +315,12 @@ def _variables(
     if own is not None:
         axes, described = [*draw, "silo", "cluster", axis], posterior.family.describe
         yield "last_draws", f"{profiles}_by_silo", axes, described(own.probabilities)
-        if len(own.kappa) == posterior.n_draws:
-            yield "posterior", "kappa", [*draw, "variable_name"], own.kappa
+        # κ itself is infinite where silos are alike, which no figure can show
+        spread = spread_of(own.kappa, posterior.family)
+        if len(spread) == posterior.n_draws:
+            yield "posterior", "spread", [*draw, "variable_name"], spread
         else:
-            yield "constant_data", "kappa", ["variable_name"], own.kappa[0]
+            yield "constant_data", "spread", ["variable_name"], spread[0]
     if weighed is not None:
         yield "constant_data", "silo_weights", ["silo"], weighed.weights
         yield "constant_data", "silo_profiles", ["silo", "cluster"], weighed.profiles

@@ -209,8 +209,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             max("care", judge(polish.moved, MOVED), key=LEVELS.index),
             f"the draws were still moving after {plural(polish.rounds, 'polish round')}"
             + (limit if polish.spent else ""),
-            f"Allow more with polish={more}, in the shell --polish {more}, which takes about four "
-            "times as long to polish",
+            f"Set polish to {more}, which takes about four times as long to polish",
         )
     if full := [name for name, run in silos.items() if run.full >= FULL]:
         where = f" in {_names(full)}" if len(silos) > 1 else ""

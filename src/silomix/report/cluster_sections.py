@@ -179,7 +179,7 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
         mean, scaled = means[cluster, column], number(contrast.scaled[cluster, column], "+.2f")
         if shares[column]:
             return f"{variable.name} = {word} ({percent(mean)}, {scaled})"
-        return f"{shown_name(variable)} ({word} {amount(mean)}, {scaled})"
+        return f"{variable.name} ({word} {amount(mean)}, {scaled})"
 
     def listed(cluster: int, columns: Ints) -> str:
         lines = [trait(cluster, column) for column in columns[:MOST_TRAITS]]

@@ -129,7 +129,10 @@ def as_view(table: Table, most: int | None = None) -> TerminalTable:
     shown = [position for position, head in enumerate(table.heads) if head]
     for position in shown:
         justify: Literal["left", "right"] = "left" if position in table.left else "right"
-        view.add_column(table.heads[position], justify=justify, overflow="fold")
+        # numbers stay in their line, however long the names beside them
+        widths = [len(str(row[position].text)) for row in table.rows[:most]]
+        least = None if justify == "left" else max(widths, default=0)
+        view.add_column(table.heads[position], justify=justify, overflow="fold", min_width=least)
     for row in table.rows[:most]:
         view.add_row(*(Text(str(row[position].text)) for position in shown))
     if most is not None and len(table.rows) > most:

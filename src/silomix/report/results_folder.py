@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import warnings
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from silomix.errors import DataWarning, SettingsError
+from silomix.errors import SettingsError
 from silomix.model.files import private_folder, replace_file, whole_file, writing
 from silomix.model.metrics import INTERVAL
-from silomix.model.reading import Table, find_column, read_cells
-from silomix.model.sentences import listing, plural, quoted
-from silomix.model.spreadsheet import for_spreadsheet
-from silomix.model.table import expand
+from silomix.model.sentences import listing
+from silomix.model.spreadsheet import write_table
 from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text
 from silomix.report.page import write_report
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from silomix.kernels.arrays import Array
     from silomix.model.draws import LocalPosterior
     from silomix.posterior import Posterior
 
@@ -42,7 +37,7 @@ TABLES = (
     *(SIZES, PROFILES, LABELS, "contrast.csv"),
     *("correspondence.csv", "silo_weights.csv", "drift.csv"),
 )
-# Files in the way, or ids, that a message names; the others are only counted.
+# Files in the way that a message names; the others are only counted.
 MOST_NAMED = 3
 
 
@@ -51,18 +46,14 @@ def posterior_files(folder: Path) -> list[Path]:
     return [folder / name for name in (*TABLES, SUMMARY, PAGE, STUDY, SAVED)]
 
 
-def write_posterior(folder: Path, posterior: Posterior, ids: Array | None = None) -> list[Path]:
+def write_posterior(folder: Path, posterior: Posterior) -> list[Path]:
     """Write a posterior's results into a folder, made where there is none; return the files.
 
     A new folder is its owner's alone, and so are labels and the saved posterior, which say of each
     row where it belongs. A table that this posterior does not have is removed: it would be
-    another's.
-
-    Parameters
-    ----------
-    ids : (row,), what each row is called, if anything: only `labels.csv` has it.
+    another's. Of the rows' ids only `labels.csv` knows.
     """
-    tables = _tables(posterior, ids)
+    tables = _tables(posterior)
     with writing(folder):
         _write_tables(folder, tables, posterior_view(posterior))
         for name in {*TABLES} - {*tables}:
@@ -81,14 +72,14 @@ def _write_tables(folder: Path, tables: dict[str, pd.DataFrame], view: Renderabl
     write_text(as_text(view), folder / SUMMARY)
 
 
-def _tables(posterior: Posterior, ids: Array | None) -> dict[str, pd.DataFrame]:
+def _tables(posterior: Posterior) -> dict[str, pd.DataFrame]:
     """Return the tables that a posterior has, by the names of their files."""
     profiles = posterior.profiles(INTERVAL, frame_like="pandas")
     sizes = sizes_frame(posterior).assign(description=posterior.descriptions())
     tables = {SIZES: sizes, PROFILES: profiles}
     tables["contrast.csv"] = posterior.contrast(level=INTERVAL, frame_like="pandas")
     if posterior.assignment is not None:
-        tables[LABELS] = posterior.labels_frame(ids, frame_like="pandas")
+        tables[LABELS] = posterior.labels_frame(frame_like="pandas")
     if posterior.correspondence is not None:
         tables["correspondence.csv"] = posterior.correspondence_frame(frame_like="pandas")
     if posterior.silo_weights is not None:
@@ -96,25 +87,6 @@ def _tables(posterior: Posterior, ids: Array | None) -> dict[str, pd.DataFrame]:
     if posterior.silo_profiles is not None:
         tables["drift.csv"] = posterior.drift(INTERVAL, frame_like="pandas")
     return tables
-
-
-def read_ids(table: Table, column: str, frequency: str | None = None) -> Array:
-    """Return what a column calls each row, spelled as in the table: (row,).
-
-    Parameters
-    ----------
-    frequency : a column of counts; its rows are repeated.
-    """
-    found = find_column(expand(table, frequency), column, "to name its rows")
-    cells = read_cells(found, f"the column {column!r}")
-    rows = np.bincount(cells.codes[~cells.missing])
-    repeated = [cells.texts[place] for place in np.flatnonzero(rows > 1)]
-    named, n = int((rows == 1).sum()), len(cells.codes)
-    if frequency is None and named < n:
-        told = f"the column {column!r} tells {named} of {plural(n, 'row')} apart (it repeats "
-        told += f"{quoted(repeated, MOST_NAMED) or 'nothing but blanks'})"
-        warnings.warn(f"{told}; each row is clustered by itself", DataWarning, stacklevel=2)
-    return np.array([*cells.texts, None], dtype=object)[cells.codes]
 
 
 def silo_files(folder: Path, *, keep_draws: bool) -> list[Path]:
@@ -154,29 +126,6 @@ def check_free(paths: Iterable[Path], *, force: bool) -> None:
     if taken and not force:
         named = listing([str(path) for path in taken], MOST_NAMED)
         raise SettingsError(f"already there: {named}; give --force to replace, or another --out")
-
-
-def write_table(table: pd.DataFrame, path: Path, *, private: bool = False) -> None:
-    """Write a table as CSV, whose texts no spreadsheet takes for formulas.
-
-    Parameters
-    ----------
-    private : only its owner may open it.
-    """
-    headings = [for_spreadsheet(str(name), first=i == 0) for i, name in enumerate(table.columns)]
-    safe, returns = table.set_axis(headings, axis=1), any("\r" in head for head in headings)
-    for place, kind in enumerate(safe.dtypes):
-        if not pd.api.types.is_numeric_dtype(kind):
-            texts = [
-                for_spreadsheet(cell, first=place == 0) if isinstance(cell, str) else cell
-                for cell in safe.iloc[:, place]
-            ]
-            returns = returns or any(isinstance(text, str) and "\r" in text for text in texts)
-            safe.isetitem(place, np.array(texts, dtype=object))
-    # csv leaves a carriage return bare where lines end otherwise, and readers end the line
-    quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
-    with writing(path), whole_file(path, private=private) as file:
-        safe.to_csv(file, index=False, float_format="%.6g", lineterminator="\n", quoting=quoting)
 
 
 def write_text(text: str, path: Path) -> None:

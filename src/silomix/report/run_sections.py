@@ -37,7 +37,6 @@ from silomix.report.display import (
     heat_lines,
     line_chart,
     make_table,
-    shown_name,
 )
 from silomix.study.settings import Aggregation
 
@@ -335,7 +334,7 @@ def drift_table(posterior: Posterior) -> Table:
         size, form, word, written = unit
         least = SMALLEST * (1 if shares[variable.name] else 2 * variable.scale)
         at, low, high = size * ends
-        yield shown_name(variable)
+        yield variable.name
         yield probability(found["same"], draws)
         note = "κ ∞" if np.isinf(kappa) else f"κ {kappa:,.3g}"
         yield Cell(f"{at:{form}}" + ("" if of_all else f" {word}"), note=note)

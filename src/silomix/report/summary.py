@@ -18,7 +18,14 @@ from silomix.posterior.frames import estimates
 from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
 from silomix.report.cluster_sections import number_sentences, sizes_frame, sizes_table
-from silomix.report.display import as_view, frame_view, from_lines, make_table, printable
+from silomix.report.display import (
+    as_view,
+    frame_view,
+    from_lines,
+    make_table,
+    printable,
+    shown_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +78,9 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     yield Text(f"{found}{counted}, {variables}", style="bold")
     schema = posterior.study.table_schema
     if schema.numbers and not schema.of_parameters:
-        taken = listing([f"{variable.name} ({variable.kind})" for variable in schema.numbers])
+        taken = listing(
+            [f"{shown_name(variable)} ({variable.kind})" for variable in schema.numbers]
+        )
         others = "; the others as categories" if schema.categories else ""
         yield Text(f"Taken as numbers: {taken}{others}.")
     yield as_view(sizes_table(posterior))
@@ -142,7 +151,7 @@ def assigned_view(posterior: Posterior, labels: pd.DataFrame) -> RenderableType:
     sure = labels.groupby("cluster")["probability"].agg(["size", "mean"]).reindex(clusters)
     sizes = sure["size"].fillna(0)
     columns = {
-        "cluster": clusters,
+        "cluster": posterior.cluster_names,
         "rows": sizes.map("{:,.0f}".format),
         "share": (sizes / max(len(labels), 1)).map("{:.1%}".format),
         "mean probability": [number(mean, ".3f") for mean in sure["mean"]],

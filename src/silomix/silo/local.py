@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from silomix.errors import DataError, SettingsError, StudyMismatch
 from silomix.model.reading import Table, read_cells, read_table
+from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand, load
+from silomix.posterior.membership import label_columns
 from silomix.silo.disclosure import fold_small
 from silomix.silo.known_start import starting_labels
 from silomix.silo.ledger import Account, open_account
@@ -22,7 +25,7 @@ from silomix.silo.sampler import Job, sample_in_blocks
 from silomix.silo.store import Kept, Store, open_store
 from silomix.study import Study, digest
 from silomix.study.policy import OPEN, Policy
-from silomix.study.roster import own_rows
+from silomix.study.roster import own_rows, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
     import narwhals as nw
 
-    from silomix.kernels.arrays import Ints
+    from silomix.kernels.arrays import Array, Ints
     from silomix.messages import Release
     from silomix.messages.progress import Progress
     from silomix.model.draws import Draws, LocalPosterior, Partition
@@ -79,15 +82,23 @@ class Loaded(NamedTuple):
     shard : in the study's levels.
     rows : (row,), the number that each has in its table.
     digest : of all cells of the table, whatever the study looks at.
+    ids : (row,), what each is called, where a column says so.
     """
 
     shard: Shard
     rows: Ints
     digest: str
+    ids: Array | None = None
 
 
 def load_rows(
-    table: Table, study: Study, silo: str, *, column: str | None, frequency: str | None
+    table: Table,
+    study: Study,
+    silo: str,
+    *,
+    column: str | None,
+    frequency: str | None,
+    id_column: str | None = None,
 ) -> Loaded:
     """Return a silo's rows in the study's levels.
 
@@ -95,14 +106,17 @@ def load_rows(
     ----------
     column : names each row's silo, where the table has the rows of several.
     frequency : a column of counts; its rows are repeated.
+    id_column : names each row.
     """
     place_in(study, silo)
     frame = own_rows(read_table(table).with_row_index(ROW), column, silo, study)
     cells = digest_cells(frame, without=(ROW, column))
     frame = expand(frame, frequency, where=silo)
     rows = frame.get_column(ROW).to_numpy().astype(np.int64) + 1
+    repeated = {"is_repeated": frequency is not None}
+    ids = None if id_column is None else read_ids(frame, id_column, **repeated)
     shard = load(frame.drop(ROW), schema=study.table_schema, where=silo)
-    return Loaded(shard, rows, cells)
+    return Loaded(shard, rows, cells, ids)
 
 
 def digest_cells(frame: nw.DataFrame[Any], without: tuple[str | None, ...] = ()) -> str:
@@ -128,9 +142,10 @@ def open_site(
     store: Path,
     silo_column: str | None = None,
     frequency: str | None = None,
+    id_column: str | None = None,
     **counted: Any,
-) -> tuple[Silo, Ints]:
-    """Return a silo that answers from its table, and the number that each row has there.
+) -> tuple[Silo, Loaded]:
+    """Return a silo that answers from its table, and its rows.
 
     Its store outlives the process. A policy that changes only what may be asked, or how often, or
     the tiers that may leave, keeps the store and what it has counted: these hold from then on.
@@ -139,7 +154,7 @@ def open_site(
     ----------
     data : the table.
     store : folder of what the silo keeps between questions.
-    silo_column, frequency : as `column` and `frequency` of `load_rows`.
+    silo_column, frequency, id_column : as `column` and so on of `load_rows`.
     counted : `ledger` and `table_name` of `open_account`.
 
     Raises
@@ -149,7 +164,8 @@ def open_site(
     CheckpointError
         When the store is of another silo, study, table, minimum count or rounding.
     """
-    loaded = load_rows(data, study, name, column=silo_column, frequency=frequency)
+    own: dict[str, Any] = {"frequency": frequency, "id_column": id_column}
+    loaded = load_rows(data, study, name, column=silo_column, **own)
     account = open_account(loaded, study, name, policy, data, column=silo_column, **counted)
     identity = {
         "silo": name,
@@ -159,7 +175,19 @@ def open_site(
     }
     place, kept, folder = place_in(study, name), open_store(store, identity), store / "checkpoint"
     silo = Silo(name, place, loaded.shard, study, kept, policy, checkpoint=folder, account=account)
-    return silo, loaded.rows
+    return silo, loaded
+
+
+def write_labels(silo: Silo, loaded: Loaded) -> Path | None:
+    """Write the rows' clusters into the silo's store, once they are known; return the file."""
+    membership, folder = silo.store.membership, silo.store.folder
+    if membership is None or folder is None:
+        return None
+    silos = np.full(len(membership), silo.name, dtype=object)
+    columns = label_columns(silos, membership, loaded.ids, probabilities=False)
+    path = folder / "labels.csv"
+    write_table(pd.DataFrame(columns | {"row": loaded.rows}), path, private=True)
+    return path
 
 
 def place_in(study: Study, name: str) -> int:

@@ -40,7 +40,6 @@ SHARED_FILE = "shared.safetensors"
 RELEASE_FILE = "release.safetensors"
 KEPT_FILE = "kept.safetensors"
 MEMBERSHIP_FILE = "membership.safetensors"
-LABELS_FILE = "labels.csv"
 LOCK_FILE = "lock"
 
 
@@ -128,21 +127,6 @@ class Store:
         with self.lock:
             self.ledger.setdefault(kind, {})[question] = points
             self._write(LEDGER_FILE, lambda: json.dumps(self.ledger, indent=1).encode())
-
-    def write_labels(self, rows: Ints) -> Path | None:
-        """Write the rows' clusters into the folder, once they are known.
-
-        Parameters
-        ----------
-        rows : (row,), the number that each has in its table.
-        """
-        if self.membership is None or self.folder is None:
-            return None
-        labels, sure = self.membership.argmax(axis=1), self.membership.max(axis=1)
-        cells = zip(rows.tolist(), labels.tolist(), sure.tolist(), strict=True)
-        lines = ["row,cluster,probability", *(f"{row},{label},{p}" for row, label, p in cells)]
-        self._write(LABELS_FILE, ("\n".join(lines) + "\n").encode)
-        return self.folder / LABELS_FILE
 
     def _write(self, name: str, content: Callable[[], bytes]) -> None:
         """Write into the folder, where there is one."""

@@ -30,6 +30,8 @@ CALLED_ELSEWHERE = {
     "threads": "n_jobs n_threads cores n_cores workers",
     "progress verbose": "verbose progress progress_bar progressbar",
     "variables": "columns features covNames vars formula",
+    "exclude": "drop drop_columns ignore excluded",
+    "id": "ids index index_col id_column",
     "kinds kind": "measurement xModel covariance_type categorical_features modelNames",
     "na_values na_value": "na_values na_value na na_strings missing_values missing_codes",
     "silo": "site sites group groups hospital centre center",

@@ -1,4 +1,4 @@
-"""The silos of a table: who is in the silo column, and which rows are whose."""
+"""The silos of a table: who is in the silo column, which rows are whose, what rows are called."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from silomix.errors import DataError, DataWarning
 from silomix.model.reading import find_column, read_cells, read_table
-from silomix.model.sentences import did_you_mean, quoted
+from silomix.model.sentences import did_you_mean, plural, quoted
 from silomix.model.suspicions import alike
 
 if TYPE_CHECKING:
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
     import narwhals as nw
 
-    from silomix.kernels.arrays import Ints
+    from silomix.kernels.arrays import Array, Ints
     from silomix.model.reading import Table
     from silomix.study import Study
 
 DIGITS = re.compile(r"([0-9]+)")
 SPLIT_STREAM = 0x73706C
+# Ids that a message names; the others are only counted.
+MOST_NAMED = 3
 
 
 class Roster(NamedTuple):
@@ -61,6 +63,24 @@ def read_roster(table: Table, column: str | None) -> Roster:
     names = sorted(cells.texts, key=natural)
     places = np.array([names.index(text) for text in cells.texts], dtype=np.int64)
     return Roster(tuple(names), places[cells.codes])
+
+
+def read_ids(table: Table, column: str, *, is_repeated: bool = False) -> Array:
+    """Return what a column calls each row, spelled as in the table: (row,).
+
+    Parameters
+    ----------
+    is_repeated : whether rows stand there several times on purpose; otherwise a warning says so.
+    """
+    cells = read_cells(find_column(read_table(table), column, "to name its rows"), f"{column!r}")
+    rows = np.bincount(cells.codes[~cells.missing])
+    repeated = [cells.texts[place] for place in np.flatnonzero(rows > 1)]
+    named, n = int((rows == 1).sum()), len(cells.codes)
+    if not is_repeated and named < n:
+        told = f"the column {column!r} tells {named} of {plural(n, 'row')} apart (it repeats "
+        told += f"{quoted(repeated, MOST_NAMED) or 'nothing but blanks'})"
+        warnings.warn(f"{told}; each row is clustered by itself", DataWarning, stacklevel=3)
+    return np.array([*cells.texts, None], dtype=object)[cells.codes]
 
 
 def random_shards(rows: int, shards: int, seed: int) -> Roster:

@@ -99,12 +99,15 @@ class FullGaussian(ExactFamily, Gaussian):
 
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and what it is called of each parameter."""
-        names = [variable.name for variable in self.variables]
-        words = [
-            ("mean", "sd", *(f"correlation with {other}" for other in names[:place]))
-            for place in range(self.size)
+        names, found = [variable.name for variable in self.variables], super().names()
+        return [
+            pair
+            for place, name in enumerate(names)
+            for pair in (
+                *found[2 * place : 2 * place + 2],
+                *((name, f"correlation with {other}") for other in names[:place]),
+            )
         ]
-        return [(name, word) for name, own in zip(names, words, strict=True) for word in own]
 
     def describe(self, parameters: Reals) -> Floats:
         """Return means and sds in the units of the table; correlations have none."""

@@ -80,10 +80,11 @@ class NumberFamily(Family):
         return np.array([variable.scale for variable in self.variables])
 
     def names(self) -> list[tuple[str, str]]:
-        """Return the variable and what it is called of each parameter."""
-        return [
-            (variable.name, word) for variable in self.variables for word in self.parameter_words
-        ]
+        """Return the variable and what it is called of each parameter, such as "mean of log"."""
+        logs = [self.units == "scaled" and one.transform == "log" for one in self.variables]
+        both = zip(self.variables, logs, strict=True)
+        words = self.parameter_words
+        return [(one.name, f"{w} of log" if is_log else w) for one, is_log in both for w in words]
 
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
         """Return the logs of the ratios: (..., parameter)."""

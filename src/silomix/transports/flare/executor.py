@@ -22,6 +22,7 @@ from silomix.messages import AssignReply
 from silomix.messages.container import decode, digest_record, encode
 from silomix.model.files import private_file
 from silomix.silo.answer import answer_or_refuse, refusal_code
+from silomix.silo.local import write_labels
 from silomix.study import digest
 from silomix.transports.flare import startup_kit
 from silomix.transports.flare.session import ALIVE_TOPIC, PAYLOAD
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
 
-    from silomix.kernels.arrays import Ints
-    from silomix.silo.local import Silo
+    from silomix.silo.local import Loaded, Silo
 
 WORKER_LOG = "silomix-worker.log"
 
@@ -43,7 +43,7 @@ class SiloExecutor(Executor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._site: tuple[Silo, Ints] | None = None
+        self._site: tuple[Silo, Loaded] | None = None
         self._abort: Signal | None = None
         self._over = threading.Event()
 
@@ -80,7 +80,7 @@ class SiloExecutor(Executor):
                 engine.send_aux_request(request=Shareable(), fl_ctx=fl_ctx, **to_server)
 
 
-def open_kit(kit: Path, name: str) -> tuple[Silo, Ints]:
+def open_kit(kit: Path, name: str) -> tuple[Silo, Loaded]:
     """Open the silo of a kit; log to a file of the kit from then on."""
     private_file(kit / WORKER_LOG)
     handler = logging.FileHandler(kit / WORKER_LOG, encoding="utf-8")
@@ -92,12 +92,8 @@ def open_kit(kit: Path, name: str) -> tuple[Silo, Ints]:
     return startup_kit.open_own_silo(name, **settings)
 
 
-def respond(question: bytes, silo: Silo, rows: Ints) -> bytes:
-    """Return the message that answers a question.
-
-    Parameters
-    ----------
-    rows : (row,), the number that each row has in the silo's table.
+def respond(question: bytes, silo: Silo, loaded: Loaded) -> bytes:
+    """Return the message that answers a question; `loaded` are the silo's rows.
 
     Raises
     ------
@@ -109,5 +105,5 @@ def respond(question: bytes, silo: Silo, rows: Ints) -> bytes:
         raise StudyMismatch(f"it was asked as {envelope.silo!r} about the study {envelope.study}")
     reply = answer_or_refuse(query, silo)
     if isinstance(reply, AssignReply):
-        silo.store.write_labels(rows)
+        write_labels(silo, loaded)
     return encode(replace(envelope, answers=digest_record(query)), reply)

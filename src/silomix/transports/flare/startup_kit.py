@@ -31,10 +31,9 @@ from pathlib import Path
 from typing import Any
 
 from silomix.errors import FileError, MissingDependency, SettingsError, SilomixError
-from silomix.kernels.arrays import Ints
 from silomix.messages.folder import check_target
 from silomix.model.files import OWNERS_FOLDER, private_file, private_folder, replace_file
-from silomix.silo.local import Silo, open_site
+from silomix.silo.local import Loaded, Silo, open_site
 from silomix.silo.local import without as leave_out
 from silomix.study import digest, read_study
 from silomix.study.policy import find_policy
@@ -84,10 +83,10 @@ def open_own_silo(
     threads: int | None = None,
     ledger: str | None = None,
     **where: Any,
-) -> tuple[Silo, Ints]:
+) -> tuple[Silo, Loaded]:
     """Read what the site decided, and open its silo, with a store for each study.
 
-    Returns the silo, and the number that each of its rows has in its table.
+    Returns the silo and its rows.
 
     Parameters
     ----------
@@ -106,8 +105,8 @@ def open_own_silo(
     """
     plan, rules = leave_out(read_study(study), without), find_policy(policy)
     where |= {"store": Path(store, digest(plan)[:16]), "ledger": ledger and Path(ledger)}
-    silo, rows = open_site(Path(data), plan, name, policy=rules, **where)
-    return replace(silo, threads=cores(threads)), rows
+    silo, loaded = open_site(Path(data), plan, name, policy=rules, **where)
+    return replace(silo, threads=cores(threads)), loaded
 
 
 def require_flare() -> None:
