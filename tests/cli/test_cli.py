@@ -637,7 +637,7 @@ def test_demo_tells_and_writes(demo):
 @pytest.mark.parametrize(
     ("rows", "settings"),
     [
-        (1600, {"iterations": 600, "polish": 6}),
+        (800, {"iterations": 400}),
         pytest.param(4000, {}, marks=pytest.mark.slow),
     ],
     ids=["less", "as it is"],
