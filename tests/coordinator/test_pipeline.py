@@ -351,7 +351,7 @@ def tailed_table(rows, seed):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"polish": 1},
+        {"polish": 1, "iterations": 150},
         *(
             pytest.param(one, marks=pytest.mark.slow)
             for one in (

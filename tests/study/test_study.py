@@ -119,7 +119,7 @@ texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     title=st.none() | texts,
     silos=st.lists(st.from_regex(r"[a-z]{1,9}_[0-9]", fullmatch=True), min_size=1, unique=True),

@@ -19,7 +19,7 @@ from silomix.study import Aggregation
 def own():
     """A table, its settings, and by silo the draws that silomix itself makes of it."""
     table, _ = silomix.simulate("homogeneous", variables="gaussian", rows=2400, silos=2, seed=2)
-    how = {"components": 8, "iterations": 1500, "seed": 2}
+    how = {"components": 6, "iterations": 1500, "seed": 2}
     schema, draws, rows = infer_schema(table, silo="silo"), {}, {}
     for place, (silo, part) in enumerate(table.groupby("silo")):
         found = silomix.sample(part.drop(columns="silo"), silos=2, silo=place, schema=schema, **how)
