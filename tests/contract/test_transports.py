@@ -180,10 +180,13 @@ TRANSPORTS = {
     "in bytes": in_bytes,
     "flare": on_flare,
     "joblib, loky": on_joblib("loky", 2),
-    "joblib, threads": on_joblib("threading", 3),
     "dask": on_dask(processes=False),
 }
-SLOW_TRANSPORTS = {"dask, processes": on_dask(processes=True), "files": by_file}
+SLOW_TRANSPORTS = {
+    "joblib, threads": on_joblib("threading", 3),
+    "dask, processes": on_dask(processes=True),
+    "files": by_file,
+}
 
 every_transport = pytest.mark.parametrize(
     "transport",

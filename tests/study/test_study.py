@@ -5,7 +5,7 @@ import tomllib
 import traceback
 from copy import deepcopy
 from dataclasses import replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import get_args
 
@@ -139,8 +139,9 @@ def test_names_and_numbers_come_back_from_a_file_as_they_were(
     assert digest(again) == digest(study)
 
 
-@pytest.mark.parametrize("solver", SETTINGS["solver"].words)
-@pytest.mark.parametrize("matching", MATCHINGS)
+@pytest.mark.parametrize(
+    ("matching", "solver"), list(zip(MATCHINGS, cycle(SETTINGS["solver"].words), strict=False))
+)
 def test_every_setting_comes_back_and_changes_the_digest(matching, solver, tmp_path):
     # where it is adaptive, burn-in and iterations cannot change alone
     study = make(matching=matching, solver=solver, adaptive=False)
