@@ -10,8 +10,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/.core
 	$(BIN)/silomix demo --out demo-output
 
+# the tests' bytecode is a cache too; files in their order, or those of one long test would come last
 test: .venv/.dev
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 slow: .venv/.slow
 	$(BIN)/pytest -m slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -161,39 +162,37 @@ def test_threads_that_share_the_rows_give_the_same_draws(model, threads):
     assert_same(run(model), run(model, threads=threads))
 
 
-@pytest.mark.parametrize("piece", [1, 5])
-@pytest.mark.parametrize("rebuild", [False, True], ids=["same chain", "rebuilt from its state"])
-def test_pieces_make_the_whole(model, piece, rebuild):
-    chain, kept = model.begin(), unwritten(model, 12)
-    for first in range(1, 13, piece):
-        some = range(first, min(first + piece, 13))
-        model.sweeps.advance(chain, some, Schedule(burn_in=0, thin=1), kept, None)
-        if rebuild:
-            state = chain.state.copy()
-            chain = model.sweeps.resume(chain.plan, KEY, state, 1)
-            assert not np.shares_memory(
-                chain.labels, state
-            )  # which the next chain may start from as well
-    assert_same(run(model), kept)
+def test_pieces_make_the_whole(model):
+    """Of one chain, or of chains rebuilt from the state of the last."""
+    whole = run(model)
+    for piece, rebuild in product([1, 5], [False, True]):
+        chain, kept = model.begin(), unwritten(model, 12)
+        for first in range(1, 13, piece):
+            some = range(first, min(first + piece, 13))
+            model.sweeps.advance(chain, some, Schedule(burn_in=0, thin=1), kept, None)
+            if rebuild:
+                state = chain.state.copy()
+                chain = model.sweeps.resume(chain.plan, KEY, state, 1)
+                # which the next chain may start from as well
+                assert not np.shares_memory(chain.labels, state)
+        assert_same(whole, kept)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(
-    ("burn_in", "thin", "sweeps"), [(4, 3, [7, 10]), (0, 5, [5, 10]), (11, 1, [12]), (5, 8, [])]
-)
-def test_only_sweeps_that_are_due_are_kept(model, threads, burn_in, thin, sweeps):
-    chain, kept = model.begin(threads=threads), unwritten(model, len(sweeps) + 1)
-    with ThreadPoolExecutor(threads) as pool:
-        shared = pool if threads > 1 else None
-        when = Schedule(burn_in=burn_in, thin=thin)
-        model.sweeps.advance(chain, range(1, 13), when, kept, shared)
+def test_only_sweeps_that_are_due_are_kept(model, threads):
     every = run(model)
-    due = np.array(sweeps, dtype=int) - 1
-    assert_same(
-        KeptDraws(*(array[:-1] for array in kept)), KeptDraws(*(array[due] for array in every))
-    )
-    after = KeptDraws(*(array[-1:] for array in kept))
-    assert_same(after, unwritten(model, 1))
+    for burn_in, thin, sweeps in ((4, 3, [7, 10]), (0, 5, [5, 10]), (11, 1, [12]), (5, 8, [])):
+        chain, kept = model.begin(threads=threads), unwritten(model, len(sweeps) + 1)
+        with ThreadPoolExecutor(threads) as pool:
+            shared = pool if threads > 1 else None
+            when = Schedule(burn_in=burn_in, thin=thin)
+            model.sweeps.advance(chain, range(1, 13), when, kept, shared)
+        due = np.array(sweeps, dtype=int) - 1
+        assert_same(
+            KeptDraws(*(array[:-1] for array in kept)), KeptDraws(*(array[due] for array in every))
+        )
+        after = KeptDraws(*(array[-1:] for array in kept))
+        assert_same(after, unwritten(model, 1))
 
 
 def log_likelihoods(model, weights, parameters):

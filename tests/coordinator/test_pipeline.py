@@ -31,7 +31,7 @@ from silomix.silo.release import make_release
 from silomix.study import make_study
 from silomix.study.policy import find_policy
 
-QUICK = {"iterations": 1500, "progress": False}
+QUICK = {"iterations": 600, "progress": False}
 
 pytestmark = pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
 
@@ -69,12 +69,12 @@ def test_finds_the_planted_clusters_and_keeps_the_tables_order(seed):
         {"matching": "divergence", "solver": silomix.FewRounds(rounds=3, starts=20), "polish": 1},
         {"drift": "none", "aggregation": "uniform", "assign": "matching"},
         {"aggregation": "product", "tier": "summary", "relabel": "average"},
-        {"preset": "paper", "iterations": 1500},  # ball, psgd, pam, average
+        {"preset": "paper", "iterations": 600},  # ball, psgd, pam, average
     ],
     ids=str,
 )
 def test_every_choice_runs_and_clusters_easy_data(settings, seed):
-    table, truth = simulated(design="nested", rows=800)
+    table, truth = simulated(design="nested", rows=480)
     found = fit(table, silo="silo", seed=seed, **{**QUICK, **settings})
     assert adjusted_rand_index(truth.labels, found.labels) > 0.75
     assert found.n_draws >= 1000
@@ -94,7 +94,7 @@ FILES = {"preset": "files", "policy": "default"}
     ids=str,
 )
 def test_a_known_number_of_clusters_is_found(variables, settings, seed):
-    table, truth = simulated(design="homogeneous", rows=1600, variables=variables)
+    table, truth = simulated(design="homogeneous", rows=800, variables=variables)
     chosen = {**QUICK, "kinds": truth.kinds, **settings}
     found = fit(table, silo="silo", clusters=5, seed=seed, **chosen)
     assert found.n_clusters == found.weights.shape[1] == 5
@@ -152,7 +152,7 @@ def test_a_hundred_silos(seed):
 def test_what_left_each_silo_is_counted_and_every_stage_is_named(seed):
     table, _ = simulated(rows=400)
     seen = []
-    found = fit(table, silo="silo", seed=seed, polish=2, iterations=1500, progress=seen.append)
+    found = fit(table, silo="silo", seed=seed, polish=1, iterations=600, progress=seen.append)
     sent = found.provenance.sent["silo 1"]
     assert {"Release", "DistinctRows", "PolishReply", "AssignReply"} <= set(sent)
     assert all(count > 0 for count in sent.values())
@@ -364,7 +364,7 @@ def tailed_table(rows, seed):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"polish": 4},
+        {"polish": 1, "iterations": 150},
         *(
             pytest.param(one, marks=pytest.mark.slow)
             for one in (

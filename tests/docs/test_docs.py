@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -159,13 +160,13 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 PRIVACY = ROOT / "docs" / "explanation" / "privacy.md"
 
 
+@cache
 def names_in(path):
     """The tests of a file: "test_a", "TestB::test_c"."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef):
-            yield from (f"{node.name}::{inner.name}" for inner in node.body if named(inner))
-        elif named(node):
-            yield node.name
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    classes = [node for node in body if isinstance(node, ast.ClassDef)]
+    inner = {f"{one.name}::{node.name}" for one in classes for node in one.body if named(node)}
+    return inner | {node.name for node in body if named(node)}
 
 
 def named(node):
@@ -181,7 +182,7 @@ def test_every_promise_names_tests_that_there_are():
         tests = NAMED.findall(sentence)
         assert tests, sentence
         for file, name in tests:
-            assert name in set(names_in(ROOT / file)), f"{file}::{name}"
+            assert name in names_in(ROOT / file), f"{file}::{name}"
     assert len(NAMED.findall(text)) == promises.count("::test_")
 
 

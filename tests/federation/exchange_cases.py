@@ -49,7 +49,7 @@ ALLOWING = DEFAULT.model_copy(
 COURIER = {"policy": ALLOWING, "tier": "summary", "oracle": "federated", "polish": 0}
 OPEN = {"policy": find_policy("open")}
 
-VARIABLES = ("x1", "x2", "x3", "x4", "x5")
+VARIABLES = ("x1", "x2", "x5")
 
 STUDIES = {
     "files": FILES,

@@ -76,7 +76,7 @@ def test_tables_are_their_twins(shape, n, seed):
     [(0.01, 300), (0.3, 2), (0.3, 25), (0.3, 500), (2.0, 400), (7.5, 60), (90.0, 30)],
 )
 def test_tables_follow_antoniak(shape, n, rng):
-    drawn = [kernels.draw_tables(shape, n, rng) for _ in range(20_000)]
+    drawn = [kernels.draw_tables(shape, n, rng) for _ in range(8_000)]
     counts = np.bincount(drawn, minlength=n + 1).astype(float)
     assert p_value(counts, twins.table_masses(shape, n)) > FALSE_ALARM
     assert p_value(counts, twins.table_masses(1.3 * shape, n)) < FALSE_ALARM

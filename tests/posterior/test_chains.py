@@ -45,7 +45,7 @@ def by_share(values, posterior, first):
 @pytest.mark.parametrize("made", [5, 40])
 def test_chains_are_those_of_the_polish(table, rounds, drift, made):
     """With 40 rounds only the last of the kept ones keep the silos' own profiles."""
-    posterior = silomix.fit(table, polish=made, drift=drift, iterations=1500, **SMALL)
+    posterior = silomix.fit(table, polish=made, drift=drift, iterations=600, **SMALL)
     tree = posterior.to_datatree()
     kept = made - made // 2
     found = tree["posterior"]["probabilities"].values

@@ -168,7 +168,7 @@ class TestContrast:
 )
 def test_a_fit_finds_the_clusters_and_those_of_new_rows(variables, kinds, rng):
     table, truth = make_table(rng)
-    quick = {"iterations": 1000, "threads": 1, "progress": False}
+    quick = {"iterations": 400, "threads": 1, "progress": False}
     found = silomix.fit(table, silo="silo", variables=variables, kinds=kinds, **quick)
     assert adjusted_rand_index(found.labels, truth) > 0.9
     wide = found.profiles(layout="wide").set_index(["variable", "level_name"])

@@ -39,8 +39,7 @@ def test_a_figure_is_drawn_on_the_axis_given_and_labelled(name, drifting, study,
     assert ax.get_title()
     assert ax.get_xlabel() or name in STUDY_FIGURES
     assert ax.get_ylabel() or ax.get_yticklabels()
-    for kind in ("png", "svg"):
-        assert plots.save_figure(ax, tmp_path / f"f.{kind}", dpi=30).stat().st_size > 1000
+    assert plots.save_figure(ax, tmp_path / "f.png", dpi=30).stat().st_size > 1000
     assert draw(given).get_figure() is not None
     # no figure starts a window
     assert mpl.get_backend() == backend

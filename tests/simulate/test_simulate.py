@@ -141,7 +141,7 @@ def first_levels(truths):
     ],
 )
 def test_level_probabilities_are_dirichlet(settings, concentration, wrong, seed):
-    truths = [simulate(**settings, rows=10, seed=1000 * seed + i)[1] for i in range(50)]
+    truths = [simulate(**settings, rows=10, seed=1000 * seed + i)[1] for i in range(30)]
     for levels, values in first_levels(truths).items():
         right, other = (stats.beta(c, (levels - 1) * c).cdf for c in (concentration, wrong))
         assert stats.kstest(values, right).pvalue > FALSE_ALARM
@@ -171,7 +171,7 @@ def drift_p(truths, kappa):
 @pytest.mark.statistical
 @pytest.mark.parametrize("kappa", [5.0, 50.0])
 def test_profiles_of_silos_are_dirichlet_around_the_shared_ones(kappa, seed):
-    seeds = range(1000 * seed, 1000 * seed + 60)
+    seeds = range(1000 * seed, 1000 * seed + 40)
     truths = [simulate("nested", rows=10, seed=s, drift=kappa)[1] for s in seeds]
     assert drift_p(truths, kappa) > FALSE_ALARM
     assert drift_p(truths, 2 * kappa) < FALSE_ALARM

@@ -5,7 +5,7 @@ import tomllib
 import traceback
 from copy import deepcopy
 from dataclasses import replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import get_args
 
@@ -119,7 +119,7 @@ texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     title=st.none() | texts,
     silos=st.lists(st.from_regex(r"[a-z]{1,9}_[0-9]", fullmatch=True), min_size=1, unique=True),
@@ -139,8 +139,9 @@ def test_names_and_numbers_come_back_from_a_file_as_they_were(
     assert digest(again) == digest(study)
 
 
-@pytest.mark.parametrize("solver", SETTINGS["solver"].words)
-@pytest.mark.parametrize("matching", MATCHINGS)
+@pytest.mark.parametrize(
+    ("matching", "solver"), list(zip(MATCHINGS, cycle(SETTINGS["solver"].words), strict=False))
+)
 def test_every_setting_comes_back_and_changes_the_digest(matching, solver, tmp_path):
     # where it is adaptive, burn-in and iterations cannot change alone
     study = make(matching=matching, solver=solver, adaptive=False)

@@ -16,10 +16,10 @@ from silomix.study import Aggregation
 
 
 @pytest.fixture(scope="module")
-def own():
+def own(tmp_path_factory):
     """A table, its settings, and by silo the draws that silomix itself makes of it."""
     table, _ = silomix.simulate("homogeneous", variables="gaussian", rows=2400, silos=2, seed=2)
-    how = {"components": 8, "iterations": 1500, "seed": 2}
+    how = {"components": 6, "iterations": 1500, "seed": 2}
     schema, draws, rows = infer_schema(table, silo="silo"), {}, {}
     for place, (silo, part) in enumerate(table.groupby("silo")):
         found = silomix.sample(part.drop(columns="silo"), silos=2, silo=place, schema=schema, **how)
@@ -30,7 +30,8 @@ def own():
             "names": [" ".join(name) for name in found.family.names()],
         }
         rows[silo] = len(part)
-    return table, how, draws, rows, schema
+    # of the two fits the second finds the chains of the first
+    return table, how | {"checkpoint": tmp_path_factory.mktemp("own")}, draws, rows, schema
 
 
 def own_prior(schema):
