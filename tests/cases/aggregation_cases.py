@@ -9,7 +9,7 @@ import numpy as np
 from cases.families import categories, model_of, shard_of
 
 from silomix.coordinator.aggregation.objective import of_rows
-from silomix.kernels.distinct_rows import distinct_rows
+from silomix.kernels.likelihood import distinct_rows
 from silomix.messages import (
     CountDistinctRows,
     DistinctRows,
@@ -19,9 +19,8 @@ from silomix.messages import (
     ReleasedDiagnostics,
     ShareReleases,
 )
-from silomix.messages.released_draws import matched_draws, shared_draws
+from silomix.messages.released_draws import matched_draws, shared_draws, some_draws
 from silomix.model.draws import Correspondence
-from silomix.model.families.mixing import some_draws
 from silomix.model.families.rows import Rows
 from silomix.model.prior import Prior
 

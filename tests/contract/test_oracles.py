@@ -17,7 +17,7 @@ from silomix.coordinator.aggregation.objective import (
 )
 from silomix.coordinator.aggregation.simplex import hypercube
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
-from silomix.model.families.mixing import some_draws
+from silomix.messages.released_draws import some_draws
 
 ORACLES = {
     "pooled": lambda case, silos, share, threads: case.pooled(threads),

@@ -13,7 +13,7 @@ from silomix.coordinator.aggregation import size_weights
 from silomix.coordinator.aggregation.objective import Objective, evaluate
 from silomix.coordinator.aggregation.simplex import hypercube, join
 from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
-from silomix.model.families.mixing import some_draws
+from silomix.messages.released_draws import some_draws
 from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
 FLOOR = 1e-6

@@ -18,13 +18,14 @@ from silomix.messages.released_draws import (
     divergence_cost,
     make_reference,
     matched_draws,
+    mix,
     padded,
     precision,
     random_order,
+    some_draws,
 )
 from silomix.model.draws import MatchedDraws
 from silomix.model.families.family import SMALLEST
-from silomix.model.families.mixing import mix, some_draws
 from silomix.model.families.rows import Rows
 
 HOLDS = [[1, 1, 0], [0, 1, 1], [1, 1, 1]]

@@ -8,12 +8,12 @@ import pytest
 import silomix
 from silomix.model.draws import Schedule
 from silomix.model.families import make_family
-from silomix.model.families.cluster_evidence import log_partition_prior
 from silomix.model.families.rows import Rows
 from silomix.model.metrics import adjusted_rand_index
 from silomix.model.prior import Prior
 from silomix.model.table import load
-from silomix.silo.known_start import join, starting_labels
+from silomix.silo.local import join, starting_labels
+from silomix.silo.partition import log_partition_prior
 from silomix.silo.sampler import Job, sample_shard
 
 PRIOR = Prior(alpha=1.0)

@@ -16,8 +16,8 @@ from cases.number_cases import (
 )
 
 from silomix.messages.message_checks import breaches, release_problems
-from silomix.messages.rounding import join_said, read_said
-from silomix.model.families import make_family, sum_rules
+from silomix.messages.released_draws import join_said, read_said
+from silomix.model.families import make_family, rounded
 from silomix.model.families.rounded import Said, round_counts
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard
@@ -41,7 +41,7 @@ def units(release):
     for block in FAMILY.blocks:
         size = int(block.statistics.sum())
         own = sums[:, place : place + size].reshape(len(sums), len(block.variables), -1)[..., 1:]
-        found.append((own / sum_rules.steps_of(block, policy.round_to)).reshape(len(sums), -1))
+        found.append((own / rounded.steps_of(block, policy.round_to)).reshape(len(sums), -1))
         place += size
     return np.concatenate(found, axis=1)
 

@@ -35,7 +35,7 @@ from silomix.simulate.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_f
 from silomix.simulate.designs import schema_of
 from silomix.study import digest, write_study
 from silomix.study.policy import exact_variables
-from silomix.study.variables import VariableSettings
+from silomix.study.settings import VariableSettings
 
 MOST_NAMES = 12
 # The table of the demonstration, and what its silos are called.

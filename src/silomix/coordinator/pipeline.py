@@ -15,7 +15,7 @@ from silomix.coordinator.polish import own_profiles, polish, starting_point
 from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
 from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress
-from silomix.messages.rounding import with_effective_counts
+from silomix.messages.released_draws import with_effective_counts
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.families.dirichlet import sum_by
 from silomix.posterior.chains import SILO_DRAWS, polish_chains

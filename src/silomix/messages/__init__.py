@@ -126,7 +126,7 @@ class Release:
     policy : the silo's policy, echoed: `silomix.study.policy.Policy(**policy)`.
     checks : what the policy's rules did, as far as that may be said outside.
     effective_counts : (cluster, statistic): mean × concentration, or less. They do not travel: the
-        coordinator sets them (`silomix.messages.rounding.with_effective_counts`).
+        coordinator sets them (`silomix.messages.released_draws.with_effective_counts`).
     """
 
     silo: Text

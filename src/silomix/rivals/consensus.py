@@ -19,8 +19,7 @@ from silomix.coordinator.aggregation import aggregate
 from silomix.coordinator.matching import match
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import Release, SampleLocally
-from silomix.messages.released_draws import matched_draws
-from silomix.messages.rounding import with_effective_counts
+from silomix.messages.released_draws import matched_draws, with_effective_counts
 from silomix.model.families.dirichlet import level_totals
 from silomix.model.families.family import SMALLEST
 from silomix.model.sentences import one_of

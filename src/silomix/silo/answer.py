@@ -15,19 +15,19 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError
-from silomix.kernels.distinct_rows import distinct_rows
+from silomix.kernels.likelihood import distinct_rows
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import released_draws
 from silomix.messages.container import digest_record
 from silomix.messages.message_checks import breaches, check_query
-from silomix.messages.rounding import has_rules, with_own_counts
-from silomix.model.families import dirichlet, mixing
+from silomix.messages.released_draws import has_rules, with_own_counts
+from silomix.model.families import dirichlet
 from silomix.model.families.rows import Rows
 from silomix.model.sentences import plural
 from silomix.posterior.membership import to_four_decimals
-from silomix.silo.disclosure import check_tier, release_row_counts, withhold_small
 from silomix.silo.ledger import note_left
 from silomix.silo.local import Silo, kept_posterior
+from silomix.silo.release import check_tier, release_row_counts, withhold_small
 from silomix.study import Divergence
 from silomix.study.policy import UNLIMITED, check_study, echo
 
@@ -206,11 +206,11 @@ def _log_likelihood(query: messages.LogLikelihood, silo: Silo) -> messages.LogLi
             f"{silo.name}: the question is about draws up to {query.last} of "
             f"{query.profiles.shape[2]} clusters; it was shown {draws} draws of {clusters}"
         )
-    some = mixing.some_draws(matched, query.first, query.last)
+    some = released_draws.some_draws(matched, query.first, query.last)
     point = some, query.weights, query.profiles
     rows = ready_rows(silo)
     expected = partial(rows.expected, threads=silo.threads)
-    found = mixing.mean_log_likelihood(*point, rows.family, expected)
+    found = released_draws.mean_log_likelihood(*point, rows.family, expected)
     return messages.LogLikelihoodReply(*found)
 
 

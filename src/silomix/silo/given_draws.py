@@ -21,8 +21,7 @@ from silomix.model.diagnostics import judge_traces
 from silomix.model.families.dirichlet import fit_dirichlet
 from silomix.model.families.parameter import TRANSFORMS
 from silomix.model.sentences import did_you_mean, quoted
-from silomix.silo.disclosure import check_tier
-from silomix.silo.release import fill_release
+from silomix.silo.release import check_tier, fill_release
 from silomix.study.policy import echo
 
 if TYPE_CHECKING:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from silomix.errors import DataError, SettingsError, StudyMismatch
+from silomix.model.draws import Schedule
+from silomix.model.families.rows import Rows
 from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.table import expand, load
-from silomix.silo.disclosure import fold_small
-from silomix.silo.known_start import starting_labels
 from silomix.silo.ledger import Account, open_account
 from silomix.silo.partition import partition
 from silomix.silo.relabel import align_draws
-from silomix.silo.release import make_release
-from silomix.silo.sampler import Job, sample_in_blocks
+from silomix.silo.release import fold_small, make_release
+from silomix.silo.sampler import Job, sample_in_blocks, sample_shard
 from silomix.silo.store import Kept, Store, open_store
 from silomix.study import Study, digest
 from silomix.study.policy import OPEN, Policy
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     import narwhals as nw
 
-    from silomix.kernels.arrays import Ints
+    from silomix.kernels.arrays import Array, Bytes, Floats, Ints
     from silomix.messages import Release
     from silomix.messages.progress import Progress
     from silomix.model.draws import Draws, LocalPosterior, Partition
@@ -245,3 +247,43 @@ def kept_posterior(silo: Silo) -> Kept:
             silo.store.keep(kept)
             return kept
         return silo.store.kept
+
+
+# Components for each cluster, at most as many as there can be, and sweeps with them: after 100,
+# some chains on clusters that overlap have not found them.
+TIMES, MOST, SWEEPS = 3, 255, 600
+# Sets the draws here apart from those of the chains that begin where they end.
+STREAM = 0x6B6E77
+
+
+def starting_labels(shard: Shard, job: Job, threads: int) -> Bytes:
+    """Return labels for each chain of a job to begin with: (chain, row)."""
+    schedule = Schedule(SWEEPS, SWEEPS - 1, job.schedule.chains, 1, adaptive=False)
+    many = replace(job, components=min(TIMES * job.components, MOST), schedule=schedule)
+    draws = sample_shard(shard, replace(many, seed=job.seed ^ STREAM), threads=threads)
+    rows = Rows(shard, draws.silo_family)
+    found = [join(labels, job.components, rows, job.prior.alpha) for labels in draws.labels]
+    return np.array(found, dtype=np.uint8)
+
+
+def join(labels: Bytes, clusters: int, rows: Rows, alpha: float) -> Array:
+    """Join components, (row,), until so many hold rows: (row,), numbered from 0."""
+    _, found, members = np.unique(labels, return_inverse=True, return_counts=True)
+    sums = rows.sum_statistics(found, len(members))
+
+    def score(members: Array, sums: Array) -> Floats:
+        """Return what components add to log p(rows, labels): (...,)."""
+        evidence = rows.family.log_evidence(sums).sum(axis=-1)
+        return np.asarray(evidence + gammaln(alpha + members) - gammaln(alpha))
+
+    while len(members) > clusters:
+        one, other = np.array(list(combinations(range(len(members)), 2))).T
+        apart = score(members, sums)
+        joint = score(members[one] + members[other], sums[one] + sums[other])
+        best = np.argmax(joint - apart[one] - apart[other])
+        kept, gone = one[best], other[best]
+        members[kept] += members[gone]
+        sums[kept] += sums[gone]
+        members, sums = np.delete(members, gone), np.delete(sums, gone, axis=0)
+        found = np.where(found == gone, kept, found - (found > gone))
+    return found

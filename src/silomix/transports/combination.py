@@ -16,9 +16,8 @@ from silomix.coordinator.aggregation.objective import by_differences
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataError, SettingsError
 from silomix.messages.folder import read_release
-from silomix.messages.released_draws import release_draws, shared_draws
+from silomix.messages.released_draws import release_draws, shared_draws, some_draws
 from silomix.model.families import make_family
-from silomix.model.families.mixing import some_draws
 from silomix.model.prior import PooledModel
 from silomix.model.sentences import check_mapping, one_of
 from silomix.silo.summed_draws import SMALLEST, WHOLE, check_named, sum_up_draws

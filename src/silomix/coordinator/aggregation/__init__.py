@@ -16,11 +16,17 @@ from silomix.coordinator.aggregation.objective import Objective, contingency, fe
 from silomix.coordinator.aggregation.simplex import hypercube, join
 from silomix.coordinator.aggregation.solvers import Solution, few_rounds, lbfgs, psgd
 from silomix.messages import Release, ShareReleases, Silos
-from silomix.messages.released_draws import MATCHED_STREAM, shared_draws
-from silomix.messages.rounding import has_rules, join_said, read_said
+from silomix.messages.released_draws import (
+    MATCHED_STREAM,
+    has_rules,
+    join_said,
+    mix,
+    read_said,
+    shared_draws,
+    some_draws,
+)
 from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
 from silomix.model.families.family import SMALLEST
-from silomix.model.families.mixing import mix, some_draws
 from silomix.study.settings import Lbfgs, Psgd
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from silomix.coordinator.aggregation import simplex
 from silomix.coordinator.aggregation.objective import Evaluation, determinant_factors, evaluate
-from silomix.model.families.mixing import some_draws
+from silomix.messages.released_draws import some_draws
 
 if TYPE_CHECKING:
     from collections.abc import Callable

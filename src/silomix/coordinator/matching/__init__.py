@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.coordinator.matching import paper_matchings
-from silomix.coordinator.matching.confidence import MOST_LOCAL_CLUSTERS, co_occurrence
-from silomix.coordinator.matching.evidence import Profile, group_under_drift, local_clusters
+from silomix.coordinator.matching.evidence import (
+    MOST_LOCAL_CLUSTERS,
+    Profile,
+    co_occurrence,
+    group_under_drift,
+    local_clusters,
+)
 from silomix.coordinator.matching.greedy import (
     STRAY_ROWS,
     absorb_groups,
     evidence_groups,
     folding_limit,
+    split_unions,
 )
-from silomix.coordinator.matching.unions import split_unions
 from silomix.model.draws import Correspondence
 from silomix.study.settings import Ball, Divergence, Hungarian, Matching
 

@@ -22,6 +22,7 @@ from scipy.special import betaln, gammaln, logsumexp
 
 from silomix.coordinator.matching import any_family
 from silomix.kernels import grouping
+from silomix.kernels.arrays import Floats, Ints, Rng
 from silomix.model.families.dirichlet import sum_by
 
 if TYPE_CHECKING:
@@ -292,3 +293,41 @@ def gain_by_variable(clusters: LocalClusters, groups: Ints, profile: Profile) ->
     together = sum_by(blocks.group, counts, int(blocks.group.max()) + 1)
     joined, apart = (profile.evidence(sums).sum(axis=0) for sums in (together, counts))
     return joined - apart
+
+
+# with more, the confidence is not computed
+MOST_LOCAL_CLUSTERS = 2000
+# sweeps dropped, and sweeps counted
+BURN_IN, SWEEPS = 50, 250
+
+
+def co_occurrence(
+    clusters: LocalClusters, groups: Ints, profile: Profile, rng: Rng, sweeps: int = SWEEPS
+) -> Floats:
+    """Return how often each two local clusters share a group, over sampled groupings.
+
+    Block Gibbs over the local clusters (the merge step of SNOB: Zuanetti et al., 2019), which
+    starts from `groups`. A grouping's probability is proportional to the product over its
+    groups of Γ(blocks in it) and their profile evidence, as in `evidence_groups`; no group has
+    two blocks of one silo. Clusters of one silo that share a group in `groups` were put
+    there on purpose and stay together.
+
+    Parameters
+    ----------
+    clusters : all silos' clusters.
+    groups : (local,)
+    profile : how counts become evidence.
+    rng : the chain's randomness.
+    sweeps : how many to count, after the burn-in.
+
+    Returns
+    -------
+    (local, local), ones on the diagonal.
+    """
+    order = clusters.canonical_order()
+    found = sum_blocks(clusters, order, by_appearance(groups[order]))
+    counts, silo = profile.discount(found.counts), by_appearance(found.silo)
+    together = profile.sample_groupings(counts, silo, found.group, BURN_IN, sweeps, rng) / sweeps
+    of_local = np.empty(len(order), dtype=np.int64)
+    of_local[order] = found.block
+    return together[np.ix_(of_local, of_local)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from silomix.model.families import sum_rules
+from silomix.model.families import rounded
 from silomix.model.families.family import SMALLEST, Family, by_variable, flat, split
 from silomix.model.families.rounded import CLUSTER, SILO, UNIFORM
 
@@ -176,8 +176,8 @@ class NumberFamily(Family):
         own = (concentration > 0) | (not rules.has_rules)
         return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
-    disclose, breach = sum_rules.disclose, sum_rules.breach
-    draw_behind = sum_rules.draw_behind
+    disclose, breach = rounded.disclose_sums, rounded.breach_sums
+    draw_behind = rounded.draw_behind_sums
 
     @abstractmethod
     def spread(self, parameters: Floats) -> Floats:
