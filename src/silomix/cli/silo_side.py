@@ -30,11 +30,11 @@ from silomix.report.summary import silo_record, silo_view
 from silomix.silo import ledger as ledgers
 from silomix.silo.local import Loaded, Silo, load_rows, place_in, release_of, sample_locally
 from silomix.silo.release import check_tier, outgoing
-from silomix.silo.summed_draws import sum_up_draws
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import Policy, check_study, find_policy
 from silomix.study.roster import own_rows
 from silomix.study.validation import cores
+from silomix.transports.combination import sum_up_draws
 
 # Name of the one silo of a table that is not split.
 ALL_ROWS = "all rows"

@@ -163,7 +163,7 @@ def polish(
     report : called with (rounds made, the most there can be).
     """
     until = settings.rounds == "until"
-    last = settings.most if settings.rounds == "until" else settings.rounds
+    last = settings.last
     (prior, family, seed), weights, drift = model, start.weights, start.kappa is not None
     own = np.asarray([start.probabilities] * len(silos.names) if start.own is None else start.own)
     shared = start_shared(start, len(family.variables))

@@ -26,6 +26,7 @@ from silomix.model.numbers import (
 from silomix.model.reading import (
     NUMBER,
     Cells,
+    Table,
     declared_levels,
     find_column,
     missing_texts,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     import narwhals as nw
 
     from silomix.kernels.arrays import Bools, Ints
-    from silomix.model.reading import Table
 
 logger = logging.getLogger("silomix")
 

@@ -16,9 +16,9 @@ from silomix.model.reading import Table, find_column, read_cells
 from silomix.model.sentences import listing, plural, quoted
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
+from silomix.report import write_report
 from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text
-from silomix.report.page import write_report
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
 from silomix.study import write_study
 

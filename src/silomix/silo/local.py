@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from silomix.errors import DataError, SettingsError, StudyMismatch
-from silomix.model.draws import Schedule
+from silomix.model.draws import Draws, LocalPosterior, Partition, Schedule
 from silomix.model.families.rows import Rows
 from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.table import expand, load
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Bytes, Floats, Ints
     from silomix.messages import Release
     from silomix.messages.progress import Progress
-    from silomix.model.draws import Draws, LocalPosterior, Partition
     from silomix.model.schema import Shard
 
 # Draws, about, that a silo releases where a polish follows: they are only where it starts.

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     Apart = Codes
     Cuts = Callable[[Apart, int], Ints]
 
-    from silomix.kernels.arrays import Ints
-
 # Clusters a chain alone may have beyond the chosen number, where chains are compared.
 BEYOND_CHOSEN = 2
 

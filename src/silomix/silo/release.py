@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints, Reals, Singles
     from silomix.model.draws import LocalPosterior
     from silomix.model.families.product import Product
-    from silomix.study.policy import Policy
 
 
 def make_release(

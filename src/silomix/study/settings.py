@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from silomix.model.draws import Schedule
-from silomix.model.families import KINDS, all_kinds
+from silomix.model.families import KINDS, all_kinds, make_family
 from silomix.model.numbers import SPIKE_LEVELS
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Variable
@@ -422,6 +422,11 @@ class Polish(Record):
     inner_sweeps: Count = 2
     chains: Annotated[int, Field(ge=2, le=LARGEST_WHOLE_NUMBER)] = 64
 
+    @property
+    def last(self) -> int:
+        """The most rounds that are made."""
+        return self.most if self.rounds == "until" else self.rounds
+
 
 class Study(Record):
     """Every setting of a federated study: one study gives one result on every machine.
@@ -492,8 +497,6 @@ class Study(Record):
     @property
     def pooled_model(self) -> PooledModel:
         """What is assumed of all silos' rows together, and the seed."""
-        from silomix.model.families import make_family  # numba is slow to import
-
         return PooledModel(self.prior, make_family(self.table_schema, self.prior), self.seed)
 
     @property
@@ -511,7 +514,7 @@ class Study(Record):
         """The most rounds in which silos draw labels for the coordinator."""
         if self.strategy == "exact":
             return self.schedule.iterations
-        return self.polish.most if self.polish.rounds == "until" else self.polish.rounds
+        return self.polish.last
 
     @property
     def sampling(self) -> Schedule:

@@ -27,13 +27,17 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from silomix.coordinator.aggregation import simplex
-from silomix.coordinator.aggregation.objective import Evaluation, determinant_factors, evaluate
+from silomix.coordinator.aggregation.objective import (
+    Evaluation,
+    Objective,
+    determinant_factors,
+    evaluate,
+)
 from silomix.messages.released_draws import some_draws
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from silomix.coordinator.aggregation.objective import Objective
     from silomix.kernels.arrays import Bools, Floats, Rng
     from silomix.study.settings import FewRounds, Lbfgs, Psgd
 

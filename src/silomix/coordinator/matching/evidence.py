@@ -22,14 +22,13 @@ from scipy.special import betaln, gammaln, logsumexp
 
 from silomix.coordinator.matching import any_family
 from silomix.kernels import grouping
-from silomix.kernels.arrays import Floats, Ints, Rng
+from silomix.kernels.arrays import Bools, Floats, Ints, Rng
 from silomix.model.families.dirichlet import sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import Release
     from silomix.model.families.product import Product
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from silomix.kernels.arrays import Array, Bools, Codes, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Rounded, Rules
+    from silomix.model.families.rounded import Rounded
+    from silomix.study.policy import Policy
 
 # stands for zero under a logarithm
 SMALLEST_PROBABILITY = 1e-300
@@ -292,7 +293,7 @@ class Categorical(Family):
         return tables + np.float64(self.beta)
 
     def disclose(
-        self, cells: Codes, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
+        self, cells: Codes, member: Floats, concentration: Floats, sizes: Ints, rules: Policy
     ) -> Rounded:
         """Return what may leave of the levels' counts: see `silomix.model.families.rounded`."""
         counts = rounded.whole_counts(cells, self.offsets, member)
@@ -301,11 +302,11 @@ class Categorical(Family):
         shares, known = dirichlet.shares_of(counts, self.offsets), self.known(counts)
         return rounded.disclose_levels(sizes, shares, worth, known, self.offsets, rules)
 
-    def basis(self, sizes: Ints, _: Floats, rules: Rules) -> Ints:
+    def basis(self, sizes: Ints, _: Floats, rules: Policy) -> Ints:
         """Say what each released profile is of: (cluster, variable)."""
         return rounded.profile_basis(sizes, self.statistics, rules)
 
-    def breach(self, mean: Floats, _: Floats, sizes: Ints, rules: Rules) -> str:
+    def breach(self, mean: Floats, _: Floats, sizes: Ints, rules: Policy) -> str:
         """Say which released shares no rule lets out; nothing where all is well."""
         for variable, (start, end) in enumerate(pairwise(self.offsets)):
             if not rounded.could_leave(mean[:, start:end], sizes, rules):

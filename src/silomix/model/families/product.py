@@ -15,13 +15,12 @@ import numpy as np
 
 from silomix.model.families.categorical import Categorical
 from silomix.model.families.family import Family
-from silomix.model.families.rounded import Rounded
+from silomix.model.families.rounded import Rounded, Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Said
     from silomix.model.schema import Shard, Variable
 
 # what the last axis of an argument is; one that every block gets as it is; and a shard

@@ -33,20 +33,19 @@ cannot be known from outside.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from silomix.kernels import rounded_counts
+from silomix.kernels.arrays import Bools, Codes, Floats, Ints, Rng
 from silomix.model.families import dirichlet
 from silomix.model.families.family import join, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from silomix.kernels.arrays import Bools, Codes, Floats, Ints, Rng
-
+    from silomix.study.policy import Policy
 
 # Of a step of half an octave, as a share of its upper end.
 MIDDLE = 2**-0.25
@@ -64,22 +63,6 @@ NEAR = 1e-9
 # Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
 # simulated silos and not derived.
 DOUBT_POWER = 3.0
-
-
-class Rules(Protocol):
-    """What a family needs to know of a policy: see `silomix.study.policy.Policy`."""
-
-    @property
-    def minimum_count(self) -> int:
-        """The fewest rows that a released number may stand for."""
-
-    @property
-    def round_to(self) -> int:
-        """What counts leave as multiples of."""
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether any number is changed on its way out."""
 
 
 class Deed(NamedTuple):
@@ -129,12 +112,12 @@ class Said(NamedTuple):
         return Said._make(part[clusters] for part in self)
 
 
-def least_units(rules: Rules) -> int:
+def least_units(rules: Policy) -> int:
     """Return the smallest multiple of the base that reaches the minimum, in units of the base."""
     return -(-rules.minimum_count // rules.round_to)
 
 
-def round_counts(counts: Ints, rules: Rules) -> Ints:
+def round_counts(counts: Ints, rules: Policy) -> Ints:
     """Round counts to the policy's base, and to no less than its minimum: same axes."""
     base = rules.round_to
     return np.maximum((counts + base // 2) // base, least_units(rules)) * base
@@ -156,11 +139,6 @@ def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
     some = np.maximum(concentration, 1.0)
     steps = np.maximum(np.floor(2 * np.log2(full / some)), 0)
     return full * np.where(steps == 0, 1.0, MIDDLE * 2 ** (-steps / 2))
-
-
-def certain_members(member: Floats) -> Bools:
-    """Tell for which clusters no draw doubts who belongs: (cluster,) from (row, cluster)."""
-    return np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
 
 
 def worth_in_doubt(member: Floats) -> Floats:
@@ -205,7 +183,7 @@ def whole_counts(codes: Codes, offsets: Ints, member: Floats) -> Floats:
 
 
 def without_rare(
-    codes: Codes, member: Floats, concentration: Floats, counts: Floats, offsets: Ints, rules: Rules
+    codes: Codes, member: Floats, drawn: Floats, counts: Floats, offsets: Ints, rules: Policy
 ) -> Floats:
     """Return concentrations to which counts under the policy's minimum did not contribute.
 
@@ -217,22 +195,22 @@ def without_rare(
 
     Parameters
     ----------
-    concentration : (cluster, variable); counts : (cluster, level), of `whole_counts`.
+    drawn : (cluster, variable), concentrations; counts : (cluster, level), of `whole_counts`.
     """
     known = np.rint(member.T @ (codes < np.diff(offsets)))
     least = least_units(rules) * rules.round_to
     rare = np.logical_or.reduceat(counts < least, offsets[:-1], axis=1)
-    shown = np.where(rare, np.nan, concentration / np.maximum(known, 1.0))
+    shown = np.where(rare, np.nan, drawn / np.maximum(known, 1.0))
     worth = worth_in_doubt(member)
     some = ~rare.all(axis=1)
     worth[some] = np.nanmedian(shown[some], axis=1)
-    certain = certain_members(member)
+    certain = (np.abs(member - np.rint(member)) < CERTAIN).all(axis=0)
     worth[certain] = 1.0
-    return np.where(rare | certain[:, None], worth[:, None] * known, concentration)
+    return np.where(rare | certain[:, None], worth[:, None] * known, drawn)
 
 
 def disclose_levels(
-    sizes: Ints, mean: Floats, concentration: Floats, known: Floats, offsets: Ints, rules: Rules
+    sizes: Ints, mean: Floats, concentration: Floats, known: Floats, offsets: Ints, rules: Policy
 ) -> Rounded:
     """Apply a policy to one silo's profiles, small clusters folded already.
 
@@ -266,7 +244,7 @@ def disclose_levels(
 
 
 def _deeds(
-    mean: Floats, profile: Floats, known: Floats, own: Bools, rules: Rules
+    mean: Floats, profile: Floats, known: Floats, own: Bools, rules: Policy
 ) -> Iterator[Deed]:
     """Say what the rules did to profiles: all (cluster, level)."""
     base, least, where, cells = rules.round_to, rules.minimum_count, "profiles", int(own.sum())
@@ -290,7 +268,7 @@ def pool(profiles: Floats, sizes: Ints) -> Floats:
     return np.asarray(sizes @ profiles / sizes.sum())
 
 
-def profile_basis(sizes: Ints, levels: Ints, rules: Rules) -> Ints:
+def profile_basis(sizes: Ints, levels: Ints, rules: Policy) -> Ints:
     """Say what each released profile is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable).
 
     A cluster with too few rows for every level to reach the minimum has no profile of its own
@@ -306,7 +284,7 @@ def profile_basis(sizes: Ints, levels: Ints, rules: Rules) -> Ints:
     return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
 
-def round_profile(mean: Floats, known: float, rows: int, rules: Rules) -> Floats:
+def round_profile(mean: Floats, known: float, rows: int, rules: Policy) -> Floats:
     """Return a profile whose levels, times the rows, are rounded counts: (level,).
 
     Multiples of round_to/rows, each at least the minimum, summing to one. Levels under the
@@ -330,7 +308,7 @@ def round_profile(mean: Floats, known: float, rows: int, rules: Rules) -> Floats
     return released / units
 
 
-def could_leave(mean: Floats, sizes: Ints, rules: Rules) -> bool:
+def could_leave(mean: Floats, sizes: Ints, rules: Policy) -> bool:
     """Tell whether the profiles of a variable, (cluster, level), are such as leave a silo."""
     units = mean * sizes[:, None] / rules.round_to
     whole = (np.abs(units - np.rint(units)) <= SAME) & (units >= least_units(rules) - SAME)
@@ -385,7 +363,7 @@ def steps_of(block: Any, base: Ints | int) -> Floats:
 
 
 def disclose_sums(
-    block: Any, cells: Floats, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
+    block: Any, cells: Floats, member: Floats, concentration: Floats, sizes: Ints, rules: Policy
 ) -> Rounded:
     """Apply a policy to the numbers of one silo's clusters, small ones folded already.
 
@@ -436,7 +414,7 @@ def _stand_in(block: Any, means: Floats, own: Bools, sizes: Ints) -> Floats:
     return np.where(own[..., None], means, other)
 
 
-def breach_sums(block: Any, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
+def breach_sums(block: Any, mean: Floats, concentration: Floats, sizes: Ints, rules: Policy) -> str:
     """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
     means, own = split(mean, len(block.statistic_words))[..., 1:], concentration > 0
     rows = np.where(own, concentration, 1.0)

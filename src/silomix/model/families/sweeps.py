@@ -17,7 +17,7 @@ import numpy as np
 from silomix.kernels import feature_rows, gibbs_sweep
 from silomix.kernels.compilation import ranges
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
-from silomix.kernels.layout import BLOCK, make_workspace
+from silomix.kernels.layout import BLOCK, KeptDraws, make_workspace
 from silomix.kernels.random_numbers import fold
 from silomix.model.families.rows import Rows, draw_weights, stream
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from silomix.kernels.arrays import Bytes
-    from silomix.kernels.layout import KeptDraws
     from silomix.model.draws import Schedule
     from silomix.model.families.product import Product
     from silomix.model.schema import Shard
@@ -58,7 +57,8 @@ class CategoryChain:
     """
 
     def __init__(self, plan: Plan, key: int, labels: Bytes, threads: int) -> None:
-        self.plan, self.key, self.state = plan, key, labels.copy()
+        self.plan, self.key, self.labels = plan, key, labels.copy()
+        self.state = self.labels
         self.work = make_workspace(plan.rows.layout, plan.components, threads)
         gibbs_sweep.count(self.work, labels)
 
@@ -82,7 +82,7 @@ class CategoryChain:
         sweeps : which ones to run, numbered from one.
         when : which of them to keep.
         """
-        work, labels = self.work, self.state
+        work, labels = self.work, self.labels
         prior = self.plan.alpha, self.plan.rows.family.categories.beta
         if pool is None:
             due_at = sweeps[0], sweeps[-1], when.burn_in, when.thin
