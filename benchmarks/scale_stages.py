@@ -29,12 +29,13 @@ from silomix.model.draws import (
     Draws,
     LocalPosterior,
     Partition,
+    PooledModel,
+    Prior,
     Schedule,
 )
 from silomix.model.families import make_family
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.sweeps import CategoryChain, prepare
-from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.model.table import load
 from silomix.silo.answer import answer

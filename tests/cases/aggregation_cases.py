@@ -20,9 +20,8 @@ from silomix.messages import (
     ShareReleases,
 )
 from silomix.messages.released_draws import matched_draws, shared_draws, some_draws
-from silomix.model.draws import Correspondence
+from silomix.model.draws import Correspondence, Prior
 from silomix.model.families.rows import Rows
-from silomix.model.prior import Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6
 PRIOR = Prior()

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng, Singles
+    from silomix.model.draws import PooledModel
     from silomix.model.families.product import Product
-    from silomix.model.prior import PooledModel
     from silomix.study import Polish
 
 # Sets the coordinator's polish draws apart from other draws of the same seed.

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import DivergenceCost, Release, ShareReleases
+    from silomix.model.draws import PooledModel
     from silomix.model.families.product import Product
     from silomix.model.families.rows import Rows
-    from silomix.model.prior import PooledModel
 
     # weights and parameters -> log-likelihood, members and statistics of rows, as `Rows.expected`
     Expected = Callable[[Floats, Floats], tuple[Floats, Floats, Floats]]

@@ -1,4 +1,13 @@
-"""One silo, opened with its table and policy, and its own posterior: sample, partition, relabel."""
+"""One silo, opened with its table and policy, and its own posterior: sample, partition, relabel.
+
+Where chains have as many components as there are clusters, and none to spare, `starting_labels`
+says where they begin. From labels at random such a chain often rests where a component holds two
+clusters and another a stray row: a mixture with spare components gets out of there, one without
+does not. So each chain first runs a while with some times as many components under the same prior,
+few of which empty; then these are joined, the pair first whose joining leaves log p(rows, labels)
+largest, until as many are left as there are clusters. What is sampled is not changed by where a
+chain begins.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,14 @@
 """LocalPosterior -> Release: the only door out of a silo.
 
-Every number derived from a silo's rows that a policy may alter goes through the rules of
-`silomix.silo.release`. Whether a question is answered at all, and how often, is decided in
-`silomix.silo.answer.permit`.
+Every number derived from a silo's rows that a policy may alter goes through the rules below.
+Whether a question is answered at all, and how often, is decided in `silomix.silo.answer.permit`.
+
+A release is treated as a frequency table: how often each level occurs in each cluster, on average
+over the draws of who belongs to it, in whole numbers. The prior has no part in it, so no study can
+use it to lift counts over a minimum. Small clusters are folded into their neighbours, counts are
+rounded, and no released number stands for fewer rows than the policy's minimum. Rules are pure
+functions; each says what it did in a `Check`, and `outgoing` takes from the checks what only the
+silo may know.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from silomix.kernels.arrays import Array, Bytes
-    from silomix.model.prior import Prior
+    from silomix.model.draws import Prior
     from silomix.model.schema import Shard
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.prior import PooledModel
+    from silomix.model.draws import PooledModel
     from silomix.study import Aggregation
 
 __all__ = ["Aggregated", "aggregate"]

@@ -31,7 +31,7 @@ from silomix.study.settings import Ball, Divergence, Hungarian, Matching
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.messages import Release, Silos
-    from silomix.model.prior import PooledModel
+    from silomix.model.draws import PooledModel
 
 __all__ = ["match"]
 
