@@ -205,7 +205,7 @@ class Draws:
     @property
     def silo_family(self) -> Product:
         """The same under the silo's share of the prior, which the draws were made with."""
-        return self.family.share(self.silos) if self.prior.fractionate else self.family
+        return PooledModel(self.prior, self.family, self.seed).shared_family(self.silos)
 
     @property
     def components(self) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,14 +37,14 @@ from silomix.study.policy import OPEN, Policy
 from silomix.study.roster import own_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import narwhals as nw
 
     from silomix.kernels.arrays import Array, Bytes, Floats, Ints
     from silomix.messages import Release
-    from silomix.messages.progress import Progress
+    from silomix.messages.progress import Report
     from silomix.model.schema import Shard
 
 # Draws, about, that a silo releases where a polish follows: they are only where it starts.
@@ -77,8 +78,13 @@ class Silo:
     policy: Policy = OPEN
     threads: int = 1
     checkpoint: Path | None = None
-    progress: Callable[[Progress], None] | None = None
+    progress: Report | None = None
     account: Account | None = None
+
+    @cached_property
+    def rows(self) -> Rows:
+        """Its rows, ready to be asked about; what a kernel needs of them is made once."""
+        return Rows(self.shard, self.study.pooled_model.family, self.store.prepared)
 
 
 class Loaded(NamedTuple):

@@ -37,15 +37,15 @@ from numba.core.event import install_recorder
 from silomix.errors import CheckpointError
 from silomix.kernels.layout import KeptDraws
 from silomix.kernels.random_numbers import chain_key
-from silomix.messages.progress import Progress
+from silomix.messages.progress import Progress, Report
 from silomix.model.diagnostics import diagnose
-from silomix.model.draws import Draws, Schedule
+from silomix.model.draws import Draws, PooledModel, Schedule
 from silomix.model.families import make_family
 from silomix.model.families.sweeps import CategoryChain, FeatureChain, Plan, prepare
 from silomix.model.files import private_file, private_folder, replace_file, whole_file, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from silomix.kernels.arrays import Array, Bytes
     from silomix.model.draws import Prior
@@ -82,7 +82,7 @@ def sample_shard(
     job: Job,
     *,
     threads: int = 1,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Report | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
     start: Bytes | None = None,
@@ -101,9 +101,8 @@ def sample_shard(
     since : draws of the same job with a shorter schedule; the chains go on where those ended.
     """
     chains, folder = job.schedule.chains, None if checkpoint is None else Path(checkpoint)
-    family, (alpha, _) = make_family(shard.schema, job.prior), job.prior.share(job.silos)
-    if job.prior.fractionate:
-        family = family.share(job.silos)
+    model = PooledModel(job.prior, make_family(shard.schema, job.prior), job.seed)
+    family, (alpha, _) = model.shared_family(job.silos), job.prior.share(job.silos)
     shapes = _shapes(shard, job, int(family.parameters.sum()))
     arrays: Mapping[str, Array]
     if folder is None:
@@ -204,7 +203,7 @@ class _Run:
 _unsaid = threading.Lock()
 
 
-def _run_chains(run: _Run, threads: int, progress: Callable[[Progress], None] | None) -> Bytes:
+def _run_chains(run: _Run, threads: int, progress: Report | None) -> Bytes:
     """Run all chains on a pool and return their last states; this thread hears Ctrl-C."""
     chains, last = run.job.schedule.chains, run.job.schedule.iterations
     with (

@@ -204,7 +204,7 @@ def without_rare(
     worth = worth_in_doubt(member)
     some = ~rare.all(axis=1)
     worth[some] = np.nanmedian(shown[some], axis=1)
-    certain = (np.abs(member - np.rint(member)) < CERTAIN).all(axis=0)
+    certain = np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
     worth[certain] = 1.0
     return np.where(rare | certain[:, None], worth[:, None] * known, drawn)
 
