@@ -19,7 +19,7 @@ from silomix.messages import (
     ReleasedDiagnostics,
     ShareReleases,
 )
-from silomix.messages.released_draws import matched_draws, shared_draws, some_draws
+from silomix.messages.released_draws import matched_draws, shared_draws
 from silomix.model.draws import Correspondence, Prior
 from silomix.model.families.rows import Rows
 
@@ -96,7 +96,7 @@ class FakeSilos:
         assert query.shared == self.shared.key
         # made already, by whoever shared the releases, under a seed that nobody here knows
         known = shared_draws(self.shared, self.case.model(-1))
-        some = some_draws(known, query.first, query.last)
+        some = known.some(query.first, query.last)
         return self.case.oracle(codes)(some, query.first, query.weights, query.profiles)
 
     def _rows(self, _, codes):

@@ -16,7 +16,7 @@ from cases.number_cases import (
 )
 
 from silomix.messages.message_checks import breaches, release_problems
-from silomix.messages.released_draws import join_said, read_said
+from silomix.messages.released_draws import read_said
 from silomix.model.draws import Prior
 from silomix.model.families import make_family, rounded
 from silomix.model.families.rounded import Said, round_counts
@@ -178,7 +178,7 @@ def behind(rng, mean, sd, policy, silos=4, rows=200):
         found = family.disclose(shard, *given)
         base, least = np.array([policy.round_to]), np.array([policy.minimum_count])
         parts.append(Said(found.mean, found.concentration, sizes, base, least))
-    return join_said(parts), family
+    return Said._make(map(np.concatenate, zip(*parts, strict=True))), family
 
 
 @pytest.mark.slow

@@ -16,8 +16,6 @@ from silomix.ehr.database import (
     DEFAULT_ENGINE,
     Engine,
     InDatabase,
-    Records,
-    Source,
     file_kind,
     load_duckdb,
     name_of,
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection as Connection
+
+    from silomix.ehr.database import Records, Source
 
 
 WITHOUT_DATE = "DATE '2000-01-01'"

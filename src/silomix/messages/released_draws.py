@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from silomix.model.draws import MatchedDraws
+from silomix.model.draws import MatchedDraws, PooledModel
 from silomix.model.families.categorical import SMALLEST_PROBABILITY
 from silomix.model.families.family import SMALLEST
 from silomix.model.families.rounded import MIDDLE, Said, least_units
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import DivergenceCost, Release, ShareReleases
-    from silomix.model.draws import PooledModel
     from silomix.model.families.product import Product
     from silomix.model.families.rows import Rows
 
@@ -50,16 +49,14 @@ def has_rules(release: Release) -> bool:
     return release.probabilities is None and Policy(**release.policy).has_rules
 
 
-def read_said(release: Release) -> Said:
-    """Return what the clusters of one release say."""
-    policy, none = Policy(**release.policy), np.zeros(release.clusters, dtype=np.int64)
-    base, least = policy.round_to, least_units(policy) * policy.round_to
-    rules = (none + base, none + least) if has_rules(release) else (none, none)
-    return Said(release.mean, release.concentration, release.sizes, *rules)
-
-
-def join_said(parts: Sequence[Said]) -> Said:
-    """Return what the clusters of several releases say, in one list."""
+def read_said(*releases: Release) -> Said:
+    """Return what the clusters of releases say, in one list."""
+    parts = []
+    for release in releases:
+        policy, none = Policy(**release.policy), np.zeros(release.clusters, dtype=np.int64)
+        base, least = policy.round_to, least_units(policy) * policy.round_to
+        rules = (none + base, none + least) if has_rules(release) else (none, none)
+        parts.append((release.mean, release.concentration, release.sizes, *rules))
     return Said._make(map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -377,12 +374,6 @@ def _pad_parameters(draws: Reals, size: int, family: Product, rng: Rng) -> Float
     prior = np.tile(family.prior(), (size - clusters, 1))
     drawn = family.draw(prior, rng, n_draws)
     return np.concatenate([draws.astype(np.float64), drawn], axis=1)
-
-
-def some_draws(matched: MatchedDraws, first: int, last: int) -> MatchedDraws:
-    """Return the draws from `first` up to and without `last`: random ones, as their order is."""
-    some = slice(first, last)
-    return MatchedDraws(matched.weights[:, some], matched.probabilities[:, some], matched.held)
 
 
 def mix(

@@ -378,6 +378,11 @@ class MatchedDraws:
     probabilities: Floats
     held: Bools
 
+    def some(self, first: int, last: int) -> MatchedDraws:
+        """Return the draws from `first` up to, without `last`: random ones, as their order is."""
+        some = slice(first, last)
+        return MatchedDraws(self.weights[:, some], self.probabilities[:, some], self.held)
+
 
 @dataclass(frozen=True, eq=False)
 class SiloProfiles:

@@ -33,8 +33,6 @@ from silomix.model.families.dirichlet import draw_levels, level_totals, sum_by
 from silomix.rivals.federation import (
     Levels,
     Options,
-    Points,
-    RivalResult,
     keep_labels,
     merge_clusters,
     open_silos,
@@ -49,6 +47,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.model.reading import Table
+    from silomix.rivals.federation import Points, RivalResult
     from silomix.silo.local import Silo
 
 STREAM = 0x66656D

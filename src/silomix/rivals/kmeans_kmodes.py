@@ -20,14 +20,7 @@ import numpy as np
 from silomix.errors import SettingsError
 from silomix.model.families.dirichlet import sum_by
 from silomix.model.families.rows import Rows
-from silomix.rivals.federation import (
-    Federation,
-    Points,
-    RivalResult,
-    keep_labels,
-    open_silos,
-    points_of,
-)
+from silomix.rivals.federation import keep_labels, open_silos, points_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +28,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Floats, Ints, Rng
     from silomix.model.reading import Table
     from silomix.model.schema import Shard
+    from silomix.rivals.federation import Federation, Points, RivalResult
     from silomix.silo.local import Silo
 
 MEANS, MODES = 0x6B6D65, 0x6B6D6F  # random streams

@@ -197,7 +197,7 @@ def _log_likelihood(query: messages.LogLikelihood, silo: Silo) -> messages.LogLi
             f"{silo.name}: the question is about draws up to {query.last} of "
             f"{query.profiles.shape[2]} clusters; it was shown {draws} draws of {clusters}"
         )
-    some = released_draws.some_draws(matched, query.first, query.last)
+    some = matched.some(query.first, query.last)
     point = some, query.weights, query.profiles
     rows = silo.rows
     expected = partial(rows.expected, threads=silo.threads)

@@ -39,7 +39,7 @@ from silomix.kernels.layout import KeptDraws
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages.progress import Progress, Report
 from silomix.model.diagnostics import diagnose
-from silomix.model.draws import Draws, PooledModel, Schedule
+from silomix.model.draws import Draws, PooledModel, Prior, Schedule
 from silomix.model.families import make_family
 from silomix.model.families.sweeps import CategoryChain, FeatureChain, Plan, prepare
 from silomix.model.files import private_file, private_folder, replace_file, whole_file, writing
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from silomix.kernels.arrays import Array, Bytes
-    from silomix.model.draws import Prior
     from silomix.model.schema import Shard
 
 

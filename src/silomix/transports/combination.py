@@ -16,8 +16,8 @@ from silomix.coordinator.aggregation.objective import by_differences
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataError, SettingsError
 from silomix.messages.folder import read_release
-from silomix.messages.released_draws import release_draws, shared_draws, some_draws
-from silomix.model.draws import PooledModel, Prior
+from silomix.messages.released_draws import release_draws, shared_draws
+from silomix.model.draws import MatchedDraws, PooledModel, Prior
 from silomix.model.families import make_family
 from silomix.model.families.parameter import TRANSFORMS
 from silomix.model.schema import Schema, Variable
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats
     from silomix.messages import Query, Release
-    from silomix.model.draws import MatchedDraws
     from silomix.posterior import Posterior
     from silomix.silo.given_draws import Given
 
@@ -215,7 +214,7 @@ class GivenDraws:
                 return messages.Received()
             case messages.LogLikelihood():
                 assert self._matched is not None
-                some = some_draws(self._matched, query.first, query.last)
+                some = self._matched.some(query.first, query.last)
                 points, value = (query.weights, query.profiles), partial(self._value, name)
                 return by_differences(some, *points, self._model.family, value)
             case messages.AssignRows():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
     from silomix.model.schema import Shard, Variable
 
-# what the last axis of an argument is; one that every block gets as it is; a shard; what releases say
+# what the last axis of an argument is; one that all blocks get as it is; a shard; and a `Said`
 VARIABLE, PARAMETER, STATISTIC, NUMBER, AS_IT_IS, CELLS, SAID = range(7)
 
 # steps of EM that sums of hidden rows take; each leaves about 0.4 of the way to go
