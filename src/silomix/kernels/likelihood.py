@@ -40,6 +40,15 @@ FUSED_FROM = 24
 
 # combinations in a column: with more, the table and its counts leave the nearest cache
 FUSED_CODES = 16
+# draws handled together: a cache line of float64
+LANES = 8
+# factors are at most one: a product above this has met no underflow on its way
+SMALLEST_MASS = 2.0**-900
+# draws handled together for memberships: their steps stay in the second-level cache while the rows
+# pass
+TILE = 32
+# rows among which those that are equal are looked for: more would be copies of a long table
+BLOCK_ROWS = 2**14
 
 
 class RowCounts(NamedTuple):
@@ -115,18 +124,6 @@ def level_columns(codes: Codes, sizes: Ints) -> NDArray[np.int32]:
     columns = codes.astype(np.int32) + offsets[:-1].astype(np.int32)
     columns[codes == sizes] = offsets[-1]
     return columns
-
-
-# draws handled together: a cache line of float64
-LANES = 8
-
-# factors are at most one: a product above this has met no underflow on its way
-SMALLEST_MASS = 2.0**-900
-# draws handled together for memberships: their steps stay in the second-level cache while the rows
-# pass
-TILE = 32
-# rows among which those that are equal are looked for: more would be copies of a long table
-BLOCK_ROWS = 2**14
 
 
 class ExpectedCounts(NamedTuple):

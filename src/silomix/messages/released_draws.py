@@ -42,6 +42,12 @@ if TYPE_CHECKING:
 # Draws behind one silo's release by itself.
 OWN_DRAWS = 500
 STREAM = 0x726E64
+# set the draws of the two apart from each other, and from other draws of the same seed
+MATCHED_STREAM, REFERENCE_STREAM = 0x616767, 0x726566
+# draws of the reference, over which costs are averaged
+REFERENCE_DRAWS = 100
+# responsibilities, (row, draw, component), that a silo holds in memory
+CELLS_AT_A_TIME = 2_000_000
 
 
 def has_rules(release: Release) -> bool:
@@ -114,14 +120,6 @@ def with_own_counts(
     drawn = family.draw(numbers, rng, len(probabilities))
     held = np.isin(np.arange(len(numbers)), groups)
     return np.where(held[:, None], drawn, probabilities)
-
-
-# set the draws of the two apart from each other, and from other draws of the same seed
-MATCHED_STREAM, REFERENCE_STREAM = 0x616767, 0x726566
-# draws of the reference, over which costs are averaged
-REFERENCE_DRAWS = 100
-# responsibilities, (row, draw, component), that a silo holds in memory
-CELLS_AT_A_TIME = 2_000_000
 
 
 def release_medians(

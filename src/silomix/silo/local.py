@@ -53,6 +53,11 @@ STARTING_DRAWS = 200
 ENOUGH_AGREEMENT = 0.85
 # A column of our own: the number that a row has in its table.
 ROW = "silomix: number of the row"
+# Components for each cluster, at most as many as there can be, and sweeps with them: after 100,
+# some chains on clusters that overlap have not found them.
+TIMES, MOST, SWEEPS = 3, 255, 600
+# Sets the draws here apart from those of the chains that begin where they end.
+STREAM = 0x6B6E77
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,24 +268,18 @@ def kept_posterior(silo: Silo) -> Kept:
         return silo.store.kept
 
 
-# Components for each cluster, at most as many as there can be, and sweeps with them: after 100,
-# some chains on clusters that overlap have not found them.
-TIMES, MOST, SWEEPS = 3, 255, 600
-# Sets the draws here apart from those of the chains that begin where they end.
-STREAM = 0x6B6E77
-
-
 def starting_labels(shard: Shard, job: Job, threads: int) -> Bytes:
     """Return labels for each chain of a job to begin with: (chain, row)."""
     schedule = Schedule(SWEEPS, SWEEPS - 1, job.schedule.chains, 1, adaptive=False)
     many = replace(job, components=min(TIMES * job.components, MOST), schedule=schedule)
     draws = sample_shard(shard, replace(many, seed=job.seed ^ STREAM), threads=threads)
     rows = Rows(shard, draws.silo_family)
-    found = [join(labels, job.components, rows, job.prior.alpha) for labels in draws.labels]
+    how = job.components, rows, job.prior.alpha
+    found = [join_components(labels, *how) for labels in draws.labels]
     return np.array(found, dtype=np.uint8)
 
 
-def join(labels: Bytes, clusters: int, rows: Rows, alpha: float) -> Array:
+def join_components(labels: Bytes, clusters: int, rows: Rows, alpha: float) -> Array:
     """Join components, (row,), until so many hold rows: (row,), numbered from 0."""
     _, found, members = np.unique(labels, return_inverse=True, return_counts=True)
     sums = rows.sum_statistics(found, len(members))

@@ -50,6 +50,13 @@ AGREEMENT_STREAM = 0x616772
 
 # Clusters tried beyond the most components occupied in a draw (Liverani et al., 2015).
 BEYOND_OCCUPIED = 5
+# a component with fewer rows is none
+FEWEST_ROWS = 1.0
+# most steps of coordinate ascent; from the partition of a silo's draws they gain nearly all there
+# is to gain
+STEPS = 10
+# the ascent ends with a step that gains less
+SMALLEST_GAIN = 0.01
 
 
 def partition(
@@ -406,15 +413,6 @@ def rand_index(a: Ints, b: Ints) -> float:
     """Return the adjusted Rand index of two partitions, (row,), with labels 0 … k − 1."""
     sizes_a, sizes_b = np.bincount(a), np.bincount(b)
     return index_of_sizes(np.bincount(a * len(sizes_b) + b), sizes_a, sizes_b)
-
-
-# a component with fewer rows is none
-FEWEST_ROWS = 1.0
-# most steps of coordinate ascent; from the partition of a silo's draws they gain nearly all there
-# is to gain
-STEPS = 10
-# the ascent ends with a step that gains less
-SMALLEST_GAIN = 0.01
 
 
 def log_partition_prior(sizes: ArrayLike, components: int, alpha: float) -> float:

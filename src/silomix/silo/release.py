@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints, Reals, Singles
     from silomix.model.draws import LocalPosterior
     from silomix.model.families.product import Product
+# Stands for a count that the policy does not let out.
+WITHHELD = -1
+FOLDED = "small clusters folded"
 
 
 def make_release(
@@ -173,11 +176,6 @@ def _at_most(value: float, steps: Floats) -> float:
 
 def _at_least(value: float, steps: Floats) -> float:
     return value if np.isnan(value) else float(steps[value >= steps].max(initial=steps[0]))
-
-
-# Stands for a count that the policy does not let out.
-WITHHELD = -1
-FOLDED = "small clusters folded"
 
 
 def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:

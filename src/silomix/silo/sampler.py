@@ -57,6 +57,8 @@ SECONDS_PER_CALL = 0.1
 ROWS_TO_SHARE = 20_000
 
 logger = logging.getLogger("silomix")
+FORMAT = 2
+RUN_FILE = "run.json"
 
 
 @dataclass(frozen=True)
@@ -261,8 +263,6 @@ def _run_chain(run: _Run, chain: int) -> Bytes:
 
 # (shape, dtype) of each array by name
 Shapes = dict[str, tuple[tuple[int, ...], type]]
-FORMAT = 2
-RUN_FILE = "run.json"
 
 
 def open_checkpoint(folder: Path, identity: Mapping[str, Any], shapes: Shapes) -> dict[str, Array]:

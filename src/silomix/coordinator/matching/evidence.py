@@ -41,6 +41,10 @@ KAPPAS = np.geomspace(10.0, 1000.0, 8)
 TIE = 1e-9
 # how often to look again which variables drift, and to group again
 PASSES = 2
+# with more, the confidence is not computed
+MOST_LOCAL_CLUSTERS = 2000
+# sweeps dropped, and sweeps counted
+BURN_IN, SWEEPS = 50, 250
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,12 +296,6 @@ def gain_by_variable(clusters: LocalClusters, groups: Ints, profile: Profile) ->
     together = sum_by(blocks.group, counts, int(blocks.group.max()) + 1)
     joined, apart = (profile.evidence(sums).sum(axis=0) for sums in (together, counts))
     return joined - apart
-
-
-# with more, the confidence is not computed
-MOST_LOCAL_CLUSTERS = 2000
-# sweeps dropped, and sweeps counted
-BURN_IN, SWEEPS = 50, 250
 
 
 def co_occurrence(

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     # (groups, one, others, floor, best_only=) -> gains, see `apart_gain`
     Gain = Callable[..., Floats]
-    from silomix.kernels.arrays import Floats
 
 # a rise of the log evidence by less than this may be rounding
 SMALLEST_GAIN = 1e-6
@@ -40,6 +39,10 @@ OUTDATED = -1
 SEARCH = 1.5
 # a silo's cluster with fewer rows may be rows that are far from all others by chance
 STRAY_ROWS = 10
+# shares of the first of the two that are tried
+SHARES = np.linspace(0.1, 0.9, 17)
+# groups that may be one of the two: those that a cluster is most like
+NEAREST = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,12 +279,6 @@ def folding_gain(
         price = SEARCH * np.log(rows[shared].sum())
         gains[place] = together - apart + remainder + price
     return gains
-
-
-# shares of the first of the two that are tried
-SHARES = np.linspace(0.1, 0.9, 17)
-# groups that may be one of the two: those that a cluster is most like
-NEAREST = 8
 
 
 class Union(NamedTuple):

@@ -63,6 +63,14 @@ NEAR = 1e-9
 # Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
 # simulated silos and not derived.
 DOUBT_POWER = 3.0
+# Sweeps of `draw_behind_levels` that are dropped, more for each silo, and sweeps between draws.
+BURN_IN, BURN_IN_BY_SILO, THIN = 300, 100, 2
+# How many times its share of a sum a row may count, where cells are missing or sizes rounded.
+MARGIN = 1.25
+# A concentration of this share of the size is one step down.
+STEP_DOWN = 0.7
+# Sweeps of `draw_behind_sums`, and how far its moves go, as shares of what a release can stand for.
+SWEEPS, MOVES = 15, (1.0, 0.25)
 
 
 class Deed(NamedTuple):
@@ -167,10 +175,6 @@ def step_deed(before: Floats, after: Floats, base: int) -> Deed:
 def applied(number: int) -> str:
     """Return the result of a rule that changed so many numbers."""
     return "applied" if number else "not needed"
-
-
-# Sweeps of `draw_behind_levels` that are dropped, more for each silo, and sweeps between draws.
-BURN_IN, BURN_IN_BY_SILO, THIN = 300, 100, 2
 
 
 def whole_counts(codes: Codes, offsets: Ints, member: Floats) -> Floats:
@@ -346,14 +350,6 @@ def draw_behind_levels(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
         how = BURN_IN + BURN_IN_BY_SILO * len(given.worth), THIN, draws
         profile[:, first:last], _ = rounded_counts.draw_behind(given, block.beta, *how, rng)
     return profile
-
-
-# How many times its share of a sum a row may count, where cells are missing or sizes rounded.
-MARGIN = 1.25
-# A concentration of this share of the size is one step down.
-STEP_DOWN = 0.7
-# Sweeps of `draw_behind_sums`, and how far its moves go, as shares of what a release can stand for.
-SWEEPS, MOVES = 15, (1.0, 0.25)
 
 
 def steps_of(block: Any, base: Ints | int) -> Floats:
