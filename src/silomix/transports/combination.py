@@ -126,7 +126,8 @@ def combine(
     one_of("aggregation", method, AGGREGATIONS)
     one_of("matching", getattr(matching, "method", matching), MATCHINGS)
     check_keywords(None, settings, OTHERS)
-    check_mapping("draws", draws, "silo")
+    if not check_mapping("draws", draws, "silo"):
+        raise DataError("there are no draws; give those of at least one silo")
     rows = check_mapping("rows", rows, "silo")
     transforms = check_mapping("transforms", transforms, "parameter")
     prior = check_mapping("prior", prior, "parameter")
@@ -252,8 +253,6 @@ def sum_up_draws(
 
     Parameters are those of `combine`; `where` is `weights`, `parameters` and `component`.
     """
-    if not draws:
-        raise DataError("there are no draws; give those of at least one silo")
     read = {silo: given_draws.read_draws(own, silo, *where) for silo, own in draws.items()}
     first, names = next((silo, one.names) for silo, one in read.items())
     for silo, one in read.items():
@@ -262,12 +261,9 @@ def sum_up_draws(
             raise DataError(f"{found}{quoted(one.names)}; give the same ones")
         same = [one.names.index(name) for name in names]
         read[silo] = one._replace(names=names, values=one.values[..., same])
-    for keyword, given, known in (
-        ("rows", rows, read),
-        ("transforms", transforms, names),
-        ("prior", prior, names),
-    ):
-        check_named(keyword, given, known)
+    check_named("rows", rows, read)
+    check_named("transforms", transforms, names)
+    check_named("prior", prior, names)
     words = {}
     for place, name in enumerate(names):
         everywhere = [one.values[..., place] for one in read.values()]
@@ -287,10 +283,10 @@ def sum_up_draws(
     study = make_study(Schema(variables), list(clusters), polish=0, **settings)
     family = study.pooled_model.family
     about: dict[str, Any] = {"policy": policy, "tier": study.tier, "study": digest(study)}
-    releases = [
-        given_draws.release_given(clusters[silo], family, counted[silo], silo, place=place, **about)
-        for place, silo in enumerate(study.silos)
-    ]
+    releases = []
+    for place, silo in enumerate(study.silos):
+        given = clusters[silo], family, counted[silo], silo
+        releases.append(given_draws.release_given(*given, place=place, **about))
     said = {
         "By the range of their draws, these were treated as normal: {}.": [
             f"{word} {n}" for n, word in words.items() if n not in transforms and word != "none"
