@@ -18,24 +18,24 @@ from silomix.coordinator.aggregation import aggregate, size_weights
 from silomix.coordinator.aggregation.objective import Objective, contingency, evaluate, of_rows
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
-from silomix.kernels.distinct_rows import distinct_rows, row_table
 from silomix.kernels.layout import KeptDraws, lay_out, level_counts
-from silomix.kernels.likelihood import expected_counts
+from silomix.kernels.likelihood import distinct_rows, expected_counts, row_table
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages import AssignRows
-from silomix.messages.released_draws import matched_draws
-from silomix.messages.rounding import with_effective_counts
+from silomix.messages.released_draws import matched_draws, with_effective_counts
 from silomix.model.draws import (
     Correspondence,
     Diagnostics,
     Draws,
     LocalPosterior,
     Partition,
+    PooledModel,
+    Prior,
     Schedule,
 )
-from silomix.model.families import compiled_sweeps, make_family
+from silomix.model.families import make_family
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.prior import PooledModel, Prior
+from silomix.model.families.sweeps import CategoryChain, prepare
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.model.table import load
 from silomix.silo.answer import answer
@@ -229,9 +229,9 @@ def sampling(folder: Path, size: Size) -> Work:
     shard = read_rows(folder, size)
     family, key = make_family(shard.schema, PRIOR).share(size.silos), chain_key(SEED, 0, 0)
     alpha, _ = PRIOR.share(size.silos)
-    plan = compiled_sweeps.prepare(shard, size.components, alpha, family)
+    plan = prepare(shard, size.components, alpha, family)
     labels = plant(shard, size.components).astype(np.uint8)
-    chain = compiled_sweeps.resume(plan, key, labels, 1)
+    chain = CategoryChain(plan, key, labels, 1)
     sweeps = max(10, 1_000_000 // size.rows)
     levels = shard.schema.offsets[-1]
     kept = KeptDraws(
@@ -248,7 +248,7 @@ def sampling(folder: Path, size: Size) -> Work:
         # the last sweep of a call, and no other, is kept
         todo = range(done + 1, done + sweeps + 1)
         when = Schedule(burn_in=done, thin=sweeps)
-        compiled_sweeps.advance(chain, todo, when, kept, None)
+        chain.advance(todo, when, kept, None)
         done += sweeps
         return kept
 

@@ -20,9 +20,9 @@ import numpy as np
 from numba import njit
 
 from silomix.kernels.layout import KeptDraws
-from silomix.model.draws import Schedule
-from silomix.model.families import compiled_sweeps, make_family
-from silomix.model.prior import Prior
+from silomix.model.draws import Prior, Schedule
+from silomix.model.families import make_family
+from silomix.model.families.sweeps import CategoryChain, prepare
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo.sampler import Job, sample_shard
 
@@ -142,15 +142,15 @@ class Fast:
         shard = Shard(Schema(tuple(names)), codes)
         self.key, self.sweep = reference.chain_key(1, 0, 0), 0
         family = make_family(shard.schema, Prior(ALPHA, BETA))
-        plan = compiled_sweeps.prepare(shard, work.components, ALPHA, family)
-        labels = compiled_sweeps.start(plan, self.key)
-        self.chain = compiled_sweeps.resume(plan, self.key, labels, 1)
+        plan = prepare(shard, work.components, ALPHA, family)
+        labels = CategoryChain.start(plan, self.key)
+        self.chain = CategoryChain(plan, self.key, labels, 1)
         self.kept = no_kept(work.rows, work.components, sum(work.sizes))
 
     def run(self, sweeps: int) -> None:
         first, self.sweep = self.sweep + 1, self.sweep + sweeps
         todo, never = range(first, self.sweep + 1), Schedule(burn_in=10**12, thin=1)
-        compiled_sweeps.advance(self.chain, todo, never, self.kept, None)
+        self.chain.advance(todo, never, self.kept, None)
 
 
 def same_chain(codes: np.ndarray, work: Workload) -> bool:

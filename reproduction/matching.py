@@ -19,7 +19,7 @@ from study import FIRST_SEED, ITERATIONS, ROWS, labels_by_silo
 
 import silomix
 from silomix.coordinator.matching import match
-from silomix.messages.rounding import with_effective_counts
+from silomix.messages.released_draws import with_effective_counts
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals.federation import open_silos
 from silomix.silo.local import sample_locally

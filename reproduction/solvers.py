@@ -22,9 +22,7 @@ from silomix.coordinator.aggregation.simplex import hypercube
 from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
 from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
-from silomix.messages.released_draws import matched_draws
-from silomix.messages.rounding import with_effective_counts
-from silomix.model.families.mixing import some_draws
+from silomix.messages.released_draws import matched_draws, with_effective_counts
 from silomix.rivals.federation import open_silos
 from silomix.study import FewRounds, Lbfgs, Psgd
 
@@ -49,7 +47,7 @@ def objective_of(design, seed):
     matched = matched_draws(releases, found.groups, 1000, model)
     settings = study.aggregation
     return Objective(
-        matched=some_draws(matched, 0, settings.draws),
+        matched=matched.some(0, settings.draws),
         oracle=contingency(silos, model.family),
         alpha=study.prior.alpha,
         family=model.family,

@@ -14,7 +14,7 @@ import numpy as np
 
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError
-from silomix.messages.progress import Progress, reporting
+from silomix.messages.progress import Report, reporting
 from silomix.model.reading import find_column
 from silomix.model.sentences import at_least, one_of
 from silomix.model.table import choose_variables, expand, load
@@ -30,7 +30,7 @@ from silomix.study.validation import cores
 from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from silomix.kernels.arrays import Ints
     from silomix.model.draws import Draws
@@ -67,7 +67,7 @@ def sample(
     missing: Missing = "marginalise",
     na_values: Any = None,
     frequency: str | None = None,
-    progress: bool | Callable[[Progress], None] | None = None,
+    progress: bool | Report | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
 ) -> Draws:
@@ -159,7 +159,7 @@ def fit(
     missing: Missing = "marginalise",
     na_values: Any = None,
     frequency: str | None = None,
-    progress: Callable[[Progress], None] | bool | None = None,
+    progress: Report | bool | None = None,
     checkpoint: str | Path | None = None,
     transport: str = "in-process",
     policy: Policy | str | Path | None = None,
@@ -296,7 +296,7 @@ def gather_assignment(silos: Sequence[Silo], places: Ints) -> Assignment:
 
 
 def _asking(
-    transport: str, silos: Sequence[Silo], threads: int, report: Callable[[Progress], None] | None
+    transport: str, silos: Sequence[Silo], threads: int, report: Report | None
 ) -> AbstractContextManager[InProcess | Joblib]:
     if transport == "in-process":
         return nullcontext(InProcess(silos, threads=threads, report=report))

@@ -1,4 +1,4 @@
-"""Every family under every module of sweeps does what the sampler relies on."""
+"""Every family under every kind of chain does what the sampler relies on."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from scipy.special import logsumexp
 
 from silomix.kernels import feature_rows
 from silomix.kernels.layout import KeptDraws
-from silomix.model.draws import Schedule
-from silomix.model.families import KINDS, compiled_sweeps, feature_sweeps, make_family
+from silomix.model.draws import Prior, Schedule
+from silomix.model.families import KINDS, make_family
 from silomix.model.families.numeric import NumberFamily
 from silomix.model.families.rows import Rows
-from silomix.model.prior import Prior
+from silomix.model.families.sweeps import CategoryChain, FeatureChain, prepare
 from silomix.model.schema import Variable
 
 # levels of the variables; twenty are more than the kernels count byte by byte
@@ -33,29 +33,29 @@ ALPHA, BETA = 0.75, 0.5
 KEY = 2**63 + 12345
 NORMAL, JOINT, COUNTS = ("gaussian",) * 3, ("gaussian-full",) * 3, ("poisson",) * 2
 SPREAD, TAILED = ("negative-binomial",) * 2, ("student-t",) * 3
-# the sweeps, levels of the categories, and kinds of the numbers
+# the chains, levels of the categories, and kinds of the numbers
 MODELS = {
-    "categories": (compiled_sweeps, SIZES, ()),
-    "categories by features": (feature_sweeps, SIZES, ()),
-    "gaussian": (feature_sweeps, (), NORMAL),
-    "gaussian-full": (feature_sweeps, (), JOINT),
-    "student-t": (feature_sweeps, (), TAILED),
-    "poisson": (feature_sweeps, (), COUNTS),
-    "negative-binomial": (feature_sweeps, (), SPREAD),
-    "the family of the docs": (feature_sweeps, (), ("exponential",) * 2),
-    "all together": (feature_sweeps, SIZES, NORMAL + JOINT + TAILED + COUNTS + SPREAD),
+    "categories": (CategoryChain, SIZES, ()),
+    "categories by features": (FeatureChain, SIZES, ()),
+    "gaussian": (FeatureChain, (), NORMAL),
+    "gaussian-full": (FeatureChain, (), JOINT),
+    "student-t": (FeatureChain, (), TAILED),
+    "poisson": (FeatureChain, (), COUNTS),
+    "negative-binomial": (FeatureChain, (), SPREAD),
+    "the family of the docs": (FeatureChain, (), ("exponential",) * 2),
+    "all together": (FeatureChain, SIZES, NORMAL + JOINT + TAILED + COUNTS + SPREAD),
 }
 
 
 @dataclass(frozen=True)
 class Model:
-    sweeps: Any
+    chain: Any
     shard: Any
     family: Any
 
     def begin(self, key=KEY, alpha=ALPHA, threads=1):
-        plan = self.sweeps.prepare(self.shard, COMPONENTS, alpha, self.family)
-        return self.sweeps.resume(plan, key, self.sweeps.start(plan, key), threads)
+        plan = prepare(self.shard, COMPONENTS, alpha, self.family)
+        return self.chain(plan, key, self.chain.start(plan, key), threads)
 
     @property
     def rows(self):
@@ -81,10 +81,10 @@ def page_family(monkeypatch):
 @pytest.fixture(params=MODELS.values(), ids=MODELS)
 def model(request, seed, page_family):
     """More than a few blocks of rows, a tenth of the cells missing."""
-    sweeps, sizes, numbers = request.param
+    chain, sizes, numbers = request.param
     known = (seed, 330, sizes)
     shard = mixed_shard(*known, numbers, 0.1) if numbers else random_shard(*known, 0.1)
-    return Model(sweeps, shard, make_family(shard.schema, Prior(beta=BETA)))
+    return Model(chain, shard, make_family(shard.schema, Prior(beta=BETA)))
 
 
 def unwritten(model, draws):
@@ -109,10 +109,10 @@ def run(model, *, sweeps=12, threads=1, **changes):
     chain, kept = model.begin(threads=threads, **changes), unwritten(model, sweeps)
     everything = range(1, sweeps + 1), Schedule(burn_in=0, thin=1)
     if threads == 1:
-        model.sweeps.advance(chain, *everything, kept, None)
+        chain.advance(*everything, kept, None)
     else:
         with ThreadPoolExecutor(threads) as pool:
-            model.sweeps.advance(chain, *everything, kept, pool)
+            chain.advance(*everything, kept, pool)
     assert_array_equal(chain.labels, kept.labels[-1])
     return kept
 
@@ -169,10 +169,10 @@ def test_pieces_make_the_whole(model):
         chain, kept = model.begin(), unwritten(model, 12)
         for first in range(1, 13, piece):
             some = range(first, min(first + piece, 13))
-            model.sweeps.advance(chain, some, Schedule(burn_in=0, thin=1), kept, None)
+            chain.advance(some, Schedule(burn_in=0, thin=1), kept, None)
             if rebuild:
                 state = chain.state.copy()
-                chain = model.sweeps.resume(chain.plan, KEY, state, 1)
+                chain = model.chain(chain.plan, KEY, state, 1)
                 # which the next chain may start from as well
                 assert not np.shares_memory(chain.labels, state)
         assert_same(whole, kept)
@@ -186,7 +186,7 @@ def test_only_sweeps_that_are_due_are_kept(model, threads):
         with ThreadPoolExecutor(threads) as pool:
             shared = pool if threads > 1 else None
             when = Schedule(burn_in=burn_in, thin=thin)
-            model.sweeps.advance(chain, range(1, 13), when, kept, shared)
+            chain.advance(range(1, 13), when, kept, shared)
         due = np.array(sweeps, dtype=int) - 1
         assert_same(
             KeptDraws(*(array[:-1] for array in kept)), KeptDraws(*(array[due] for array in every))

@@ -17,7 +17,6 @@ from silomix.coordinator.aggregation.objective import (
 )
 from silomix.coordinator.aggregation.simplex import hypercube
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
-from silomix.model.families.mixing import some_draws
 
 ORACLES = {
     "pooled": lambda case, silos, share, threads: case.pooled(threads),
@@ -81,7 +80,7 @@ def test_one_row_less_would_be_noticed(case, seed, make_oracle, expected):
 def test_some_of_the_draws_can_be_asked_about(case, seed, make_oracle, expected):
     """A stochastic step looks at a part of the draws; the silo must take the same part."""
     found, known = (
-        evaluate(replace(whole, matched=some_draws(whole.matched, 10, 25), first=10), expected[0])
+        evaluate(replace(whole, matched=whole.matched.some(10, 25), first=10), expected[0])
         for whole in (objective_with(case, of, seed) for of in (make_oracle, ORACLES["pooled"]))
     )
     assert_same(found, known, AGREE)

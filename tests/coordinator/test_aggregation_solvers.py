@@ -13,7 +13,6 @@ from silomix.coordinator.aggregation import size_weights
 from silomix.coordinator.aggregation.objective import Objective, evaluate
 from silomix.coordinator.aggregation.simplex import hypercube, join
 from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
-from silomix.model.families.mixing import some_draws
 from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
 FLOOR = 1e-6
@@ -140,7 +139,7 @@ def test_one_draw_one_cluster_and_a_cluster_of_one_silo_can_be_solved(seed, solv
     for clusters, holds in ((1, None), (2, [[1, 1], [1, 1], [1, 0]])):
         case = make_case(seed, rows=(50, 40, 30), clusters=clusters, holds=holds)
         for draws in (1, 8):
-            few = some_draws(case.matched(8, seed), 0, draws)
+            few = case.matched(8, seed).some(0, draws)
             objective = Objective(few, case.pooled(), case.prior.alpha, case.family)
             found = solve(objective, some_starts(objective, 2, seed))
             assert np.isfinite(found.elbo)

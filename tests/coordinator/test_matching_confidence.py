@@ -24,9 +24,8 @@ from cases.matching_cases import (
 from numpy.testing import assert_array_equal
 from scipy.stats import binomtest
 
-from silomix.coordinator.matching import confidence as module
-from silomix.coordinator.matching.confidence import co_occurrence
-from silomix.coordinator.matching.evidence import Profile, by_appearance
+from silomix.coordinator.matching import evidence as module
+from silomix.coordinator.matching.evidence import Profile, by_appearance, co_occurrence
 
 # probability that the right sampler fails one of these tests at a random seed
 FALSE_ALARM = 1e-4

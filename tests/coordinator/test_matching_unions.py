@@ -9,7 +9,7 @@ from cases.matching_cases import draw_counts, draw_profiles
 from numpy.testing import assert_array_equal
 
 from silomix.coordinator.matching.evidence import LocalClusters, Profile, drift_profile
-from silomix.coordinator.matching.unions import split_unions
+from silomix.coordinator.matching.greedy import split_unions
 from silomix.model.families.gaussian import Gaussian
 from silomix.model.families.product import Product
 from silomix.model.schema import Variable

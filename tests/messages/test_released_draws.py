@@ -18,13 +18,13 @@ from silomix.messages.released_draws import (
     divergence_cost,
     make_reference,
     matched_draws,
+    mix,
     padded,
     precision,
     random_order,
 )
 from silomix.model.draws import MatchedDraws
 from silomix.model.families.family import SMALLEST
-from silomix.model.families.mixing import mix, some_draws
 from silomix.model.families.rows import Rows
 
 HOLDS = [[1, 1, 0], [0, 1, 1], [1, 1, 1]]
@@ -119,7 +119,7 @@ def test_a_summary_is_drawn_afresh(case):
 
 def test_draws_mix_to_the_weighted_sum_and_never_to_zero(case, rng):
     matched = match(case)
-    few = some_draws(matched, 0, 12)
+    few = matched.some(0, 12)
     assert_array_equal(few.probabilities, matched.probabilities[:, :12])
     weights = rng.dirichlet(np.ones(3))
     raw = matched.held * rng.random((3, 3))

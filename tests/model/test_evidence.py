@@ -9,7 +9,7 @@ import pytest
 from cases.families import categories
 from numpy.testing import assert_allclose
 
-from silomix.model.families.cluster_evidence import log_partition_prior
+from silomix.silo.partition import log_partition_prior
 
 SIZES = np.array([2, 3, 1, 4])
 OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])

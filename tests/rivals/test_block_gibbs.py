@@ -11,10 +11,10 @@ from cases.families import categories
 from cases.matching_cases import groupings
 from scipy.special import gammaln, logsumexp
 
-from silomix.model.families.cluster_evidence import log_partition_prior
 from silomix.model.families.dirichlet import sum_by
 from silomix.rivals import DirichletProcess, FiniteDirichlet, MasterOdds, PitmanYor, Sweeps
 from silomix.rivals.block_gibbs import Model, draw_group, group_blocks, sample_groupings
+from silomix.silo.partition import log_partition_prior
 
 LEVELS = categories([2, 3])
 UNIFORMS = 100

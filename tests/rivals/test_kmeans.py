@@ -16,6 +16,7 @@ from silomix.rivals import fed_kmeans
 from silomix.rivals.federation import open_silos
 from silomix.rivals.kmeans_kmodes import (
     Moments,
+    Steps,
     Sums,
     climb_means,
     cluster_centres,
@@ -71,7 +72,9 @@ def test_a_silo_never_sends_the_sums_of_one_row():
 
 def test_no_centre_at_all_is_an_error():
     with pytest.raises(SettingsError, match="2 rows"):
-        cluster_centres([Sums(*np.empty((2, 0, 3)))], climb_means, 2, 1, rng=None)
+        cluster_centres(
+            [Sums(*np.empty((2, 0, 3)))], Steps(0, None, climb_means, None, 2, 1, 1), None
+        )
 
 
 def test_clusters_far_apart_are_those_of_all_rows_together(seed):

@@ -54,7 +54,9 @@ def test_the_server_finds_the_cheapest_modes(rng):
     codes = np.stack([rng.integers(0, 2, 9), rng.integers(0, 3, 9)], axis=1)
     sizes = rng.integers(2, 40, 9)
     silos = [LocalModes(codes[:4], sizes[:4]), LocalModes(codes[4:], sizes[4:])]
-    found = cluster_centres(silos, partial(climb_modes, OFFSETS), 2, 30, rng)
+    found = cluster_centres(
+        silos, Steps(MODES, None, partial(climb_modes, OFFSETS), None, 2, 1, 30), rng
+    )
     sent = points(codes, sizes)
     every = [np.array(mode) for mode in product(range(2), range(3))]
     best = min(cost(sent, cells([a, b])) for a, b in product(every, every))
@@ -84,7 +86,7 @@ def test_rows_are_nearest_to_their_mode_and_proportions_those_of_the_clusters(se
     federation = open_silos(table, "silo", seed=seed)
     offsets = federation.study.table_schema.offsets
     update, climb = partial(update_modes_locally, 5), partial(climb_modes, offsets)
-    modes, _ = exchange(federation, Steps(MODES, update, climb, nearest_modes), 5, 20, 10)
+    modes, _ = exchange(federation, Steps(MODES, update, climb, nearest_modes, 5, 20, 10))
     federation.ask(partial(assign, nearest_modes, modes))
     for silo in federation.silos.silos:
         away = (silo.shard.codes[:, None] != modes).sum(axis=2)

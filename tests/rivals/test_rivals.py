@@ -17,7 +17,7 @@ from silomix.coordinator.aggregation import aggregate
 from silomix.coordinator.matching import match
 from silomix.errors import DataError, SettingsError
 from silomix.messages import SampleLocally
-from silomix.messages.rounding import with_effective_counts
+from silomix.messages.released_draws import with_effective_counts
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals import Merging, Search, Sweeps
 from silomix.rivals.consensus import sample_known

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from silomix.model.families import compiled_sweeps
+from silomix.model.families.sweeps import CategoryChain
 
 
 @pytest.fixture
 def advances(monkeypatch):
     """The chain's key and sweeps of each call of the family, and whether a pool shared the rows."""
     calls = []
-    advance = compiled_sweeps.advance
+    advance = CategoryChain.advance
 
     def record(chain, sweeps, when, kept, pool):
         calls.append((chain.key, sweeps, pool is not None))
         advance(chain, sweeps, when, kept, pool)
 
-    monkeypatch.setattr(compiled_sweeps, "advance", record)
+    monkeypatch.setattr(CategoryChain, "advance", record)
     return calls

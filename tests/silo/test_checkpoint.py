@@ -20,11 +20,10 @@ from cases.sampler_cases import assert_same_draws
 
 import silomix
 from silomix.errors import CheckpointError
-from silomix.model.draws import Schedule
-from silomix.model.families import compiled_sweeps
-from silomix.model.prior import Prior
+from silomix.model.draws import Prior, Schedule
+from silomix.model.families.sweeps import CategoryChain
 from silomix.model.schema import Schema, Shard, Variable
-from silomix.silo import checkpoint
+from silomix.silo import sampler
 from silomix.silo.sampler import Job, chain_key, sample_shard
 
 SCHEDULE = Schedule(iterations=60, burn_in=20, chains=2, thin=2)
@@ -68,7 +67,7 @@ def test_a_finished_run_returns_its_draws_at_once(finished, monkeypatch):
     def fail(*_):
         raise AssertionError("a sweep was run")
 
-    monkeypatch.setattr(compiled_sweeps, "advance", fail)
+    monkeypatch.setattr(CategoryChain, "advance", fail)
     seen = []
     draws = sample_shard(SHARD, JOB, checkpoint=folder, progress=seen.append)
     assert_same_draws(draws, expected)
@@ -122,7 +121,7 @@ def test_another_run_is_refused_by_what_differs(job, shard, found, folder):
 
 
 def test_another_format_and_a_file_in_the_way_are_refused(folder, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FORMAT", 3)
+    monkeypatch.setattr(sampler, "FORMAT", 3)
     refuse("format is 2 there and 3 here", folder)
     with pytest.raises(CheckpointError, match="cannot be written: Not a directory"):
         sample_shard(SHARD, JOB, checkpoint=folder / "run.json" / "run")

@@ -8,17 +8,18 @@ from cases.families import categories
 from cases.release_cases import clustered
 
 from silomix.errors import PolicyRefusal
-from silomix.messages.rounding import WITHHELD
-from silomix.model.families import level_rules
-from silomix.model.families.level_rules import profile_basis, round_profile
+from silomix.model.families import rounded
 from silomix.model.families.rounded import (
     CLUSTER,
     SILO,
     UNIFORM,
     coarse_concentration,
+    profile_basis,
     round_counts,
+    round_profile,
 )
-from silomix.silo.disclosure import (
+from silomix.silo.release import (
+    WITHHELD,
     disclose,
     fold_groups,
     fold_small,
@@ -194,7 +195,7 @@ class TestDisclose:
         left = set()
         for few in (0.0, 0.1, 0.5, 1.0):
             mean = np.array([large, [few, 1 - few, few, 0.0, 1 - few]])
-            found = level_rules.disclose(
+            found = rounded.disclose_levels(
                 round_counts(sizes, policy), mean, known, known, offsets, policy
             )
             left.add(found.mean.tobytes())
@@ -206,7 +207,7 @@ class TestDisclose:
         for known, says in ((0, 0), (1, 0), (9, 0), (10, 10), (100, 100)):
             cells = np.array([[float(known)]])
             sizes = np.array([100])
-            found = level_rules.disclose(sizes, mean, cells, cells, offsets, DEFAULT)
+            found = rounded.disclose_levels(sizes, mean, cells, cells, offsets, DEFAULT)
             assert found.mean.tolist() == ([[0.1, 0.9]] if says else [[0.5, 0.5]])
             assert found.concentration[0, 0] == pytest.approx(says, rel=2**0.25 - 1)
 

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 import silomix
-from silomix.model.draws import Schedule
+from silomix.model.draws import Prior, Schedule
 from silomix.model.families import make_family
-from silomix.model.families.cluster_evidence import log_partition_prior
 from silomix.model.families.rows import Rows
 from silomix.model.metrics import adjusted_rand_index
-from silomix.model.prior import Prior
 from silomix.model.table import load
-from silomix.silo.known_start import join, starting_labels
+from silomix.silo.local import join_components, starting_labels
+from silomix.silo.partition import log_partition_prior
 from silomix.silo.sampler import Job, sample_shard
 
 PRIOR = Prior(alpha=1.0)
@@ -37,7 +36,7 @@ def log_joint(rows, labels, components):
 def test_the_pair_joined_is_the_one_that_leaves_the_labels_most_probable(variables, seed):
     rows, _ = rows_of(variables, seed)
     labels = np.random.default_rng(seed).integers(0, 5, 300)
-    found = join(labels, 4, rows, PRIOR.alpha)
+    found = join_components(labels, 4, rows, PRIOR.alpha)
     assert set(found) == set(range(4))
     pairs = [(a, b) for b in range(5) for a in range(b)]
     joined = [np.where(labels == b, a, labels - (labels > b)) for a, b in pairs]
@@ -49,8 +48,8 @@ def test_the_pair_joined_is_the_one_that_leaves_the_labels_most_probable(variabl
 def test_parts_of_clusters_are_joined_and_nothing_else(variables, seed):
     rows, truth = rows_of(variables, seed)
     parts = 3 * truth + np.random.default_rng(seed).integers(0, 3, 300)
-    assert adjusted_rand_index(join(parts, 5, rows, PRIOR.alpha), truth) > 0.95
-    np.testing.assert_array_equal(join(truth, 9, rows, PRIOR.alpha), truth)
+    assert adjusted_rand_index(join_components(parts, 5, rows, PRIOR.alpha), truth) > 0.95
+    np.testing.assert_array_equal(join_components(truth, 9, rows, PRIOR.alpha), truth)
 
 
 def test_chains_begin_at_the_labels_given_and_each_at_its_own(seed):

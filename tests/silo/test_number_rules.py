@@ -16,10 +16,10 @@ from cases.number_cases import (
 )
 
 from silomix.messages.message_checks import breaches, release_problems
-from silomix.messages.rounding import join_said, read_said
-from silomix.model.families import make_family, sum_rules
+from silomix.messages.released_draws import read_said
+from silomix.model.draws import Prior
+from silomix.model.families import make_family, rounded
 from silomix.model.families.rounded import Said, round_counts
-from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard
 from silomix.study.policy import PRESETS, Policy
 
@@ -41,7 +41,7 @@ def units(release):
     for block in FAMILY.blocks:
         size = int(block.statistics.sum())
         own = sums[:, place : place + size].reshape(len(sums), len(block.variables), -1)[..., 1:]
-        found.append((own / sum_rules.steps_of(block, policy.round_to)).reshape(len(sums), -1))
+        found.append((own / rounded.steps_of(block, policy.round_to)).reshape(len(sums), -1))
         place += size
     return np.concatenate(found, axis=1)
 
@@ -178,7 +178,7 @@ def behind(rng, mean, sd, policy, silos=4, rows=200):
         found = family.disclose(shard, *given)
         base, least = np.array([policy.round_to]), np.array([policy.minimum_count])
         parts.append(Said(found.mean, found.concentration, sizes, base, least))
-    return join_said(parts), family
+    return Said._make(map(np.concatenate, zip(*parts, strict=True))), family
 
 
 @pytest.mark.slow

@@ -14,9 +14,8 @@ from cases.sampler_cases import assert_same_draws, random_shard
 from numpy.testing import assert_array_equal
 
 from silomix.messages.progress import Progress
-from silomix.model.draws import Schedule
-from silomix.model.families import compiled_sweeps
-from silomix.model.prior import Prior
+from silomix.model.draws import Prior, Schedule
+from silomix.model.families.sweeps import CategoryChain
 from silomix.silo import sampler
 from silomix.silo.sampler import Job, sample_in_blocks, sample_shard
 
@@ -92,13 +91,13 @@ def test_calls_do_not_change_the_draws(seed, monkeypatch, advances):
 
 def test_progress_rises_to_the_total_in_the_calling_thread(seed, monkeypatch):
     """A chain waits for a report before each kernel call, so that none can end unseen."""
-    permits, advance = threading.Semaphore(0), compiled_sweeps.advance
+    permits, advance = threading.Semaphore(0), CategoryChain.advance
 
     def advance_when_seen(*call):
         assert permits.acquire(timeout=60)
         advance(*call)
 
-    monkeypatch.setattr(compiled_sweeps, "advance", advance_when_seen)
+    monkeypatch.setattr(CategoryChain, "advance", advance_when_seen)
     monkeypatch.setattr(sampler, "SECONDS_PER_CALL", 1e-4)
     seen = []
 
@@ -156,14 +155,14 @@ def test_an_exception_in_the_callback_ends_the_run(
 
 def fail_at(monkeypatch, key, sweep):
     """Let the chain with this key run out of memory when it comes to the sweep."""
-    advance = compiled_sweeps.advance
+    advance = CategoryChain.advance
 
     def fail(chain, sweeps, *others):
         if chain.key == key and sweep <= sweeps[-1]:
             raise MemoryError(f"at sweep {sweep}")
         advance(chain, sweeps, *others)
 
-    monkeypatch.setattr(compiled_sweeps, "advance", fail)
+    monkeypatch.setattr(CategoryChain, "advance", fail)
 
 
 def test_a_chain_that_fails_ends_the_others(seed, monkeypatch, its_threads):

@@ -17,11 +17,9 @@ from statistical.exact import FALSE_ALARM, p_value, tally_p_value
 from statistical.polish_oracle import PolishingSilos
 
 from silomix.coordinator.exact_strategy import sample_exactly
-from silomix.coordinator.polish import Start, draw_profiles, polish
-from silomix.model.draws import Schedule
+from silomix.coordinator.polish import Start, draw_profiles, draw_shared, polish
+from silomix.model.draws import Prior, Schedule
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.families.drift import draw_shared
-from silomix.model.prior import Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical
@@ -37,9 +35,7 @@ DRIFTING = TwoSilos(
 
 
 def kappa_never_drawn(patch):
-    patch.setattr(
-        "silomix.model.families.drift.draw_kappa", lambda counts, shared, *_: shared.kappa
-    )
+    patch.setattr("silomix.coordinator.polish.draw_kappa", lambda counts, shared, *_: shared.kappa)
 
 
 def counts_for_table_counts(patch):
@@ -53,7 +49,7 @@ def prior_of_the_mean_forgotten(patch):
     def draw(counts, shared, family, rng):
         return draw_shared(counts, shared, categories(family.statistics, 1e-3), rng)
 
-    patch.setattr("silomix.model.families.drift.draw_shared", draw)
+    patch.setattr("silomix.coordinator.polish.draw_shared", draw)
 
 
 def silos_drawn_first(patch):

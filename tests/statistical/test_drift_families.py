@@ -14,15 +14,15 @@ from scipy import stats
 from statistical.exact import FALSE_ALARM
 
 import silomix.coordinator.polish
-from silomix.coordinator.polish import draw_profiles
+from silomix.coordinator import polish
+from silomix.coordinator.polish import Shared, draw_profiles, draw_shared
 from silomix.kernels.dirichlet_multinomial import GRID
-from silomix.model.families import drift, make_family
-from silomix.model.families.drift import Shared, draw_shared
+from silomix.model.draws import Prior
+from silomix.model.families import make_family
 from silomix.model.families.gaussian import Gaussian
 from silomix.model.families.negative_binomial import NegativeBinomial
 from silomix.model.families.product import Product
 from silomix.model.families.student_t import StudentT
-from silomix.model.prior import Prior
 from silomix.model.schema import Schema
 
 pytestmark = pytest.mark.statistical
@@ -145,7 +145,7 @@ def geweke_p_value(kinds, seed, *, chains=1000, rounds=4):
     for _ in range(rounds):
         sums, members = study.simulate(own, weights)
         both = np.stack([weights, members], axis=-1)
-        sums, both = drift.exchange_clusters(sums, both, shared, study.family, study.rng)
+        sums, both = polish.exchange_clusters(sums, both, shared, study.family, study.rng)
         weights, members = np.moveaxis(both, -1, 0)
         shared, own = silomix.coordinator.polish.draw_profiles(
             sums, shared, study.family, study.rng, drift=True
@@ -255,7 +255,7 @@ def kappa_never_infinite(patch):
         odds = np.full(len(current), 3.0)
         return GRID[family.draw_kappa(sums, shared.mean, current, odds, rng)]
 
-    patch.setattr(drift, "draw_kappa", draw)
+    patch.setattr(polish, "draw_kappa", draw)
 
 
 def exchanged_whatever_the_rows(patch):

@@ -24,14 +24,14 @@ from statistical.exact import (
 )
 
 from silomix.kernels.random_numbers import chain_key
-from silomix.model.draws import Schedule
-from silomix.model.families import feature_sweeps, make_family
+from silomix.model.draws import Prior, Schedule
+from silomix.model.families import make_family
+from silomix.model.families import sweeps as sweeping
 from silomix.model.families.gaussian import Gaussian
 from silomix.model.families.gaussian_full import FullGaussian
 from silomix.model.families.negative_binomial import NegativeBinomial
 from silomix.model.families.poisson import Poisson
 from silomix.model.families.student_t import StudentT
-from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
 
@@ -138,16 +138,16 @@ class FeatureSweeper:
     def __init__(self, tiny, seed):
         shard, self.seed = tiny.shard, seed
         family = make_family(shard.schema, Prior())
-        self.plan = feature_sweeps.prepare(shard, tiny.components, tiny.alpha, family)
+        self.plan = sweeping.prepare(shard, tiny.components, tiny.alpha, family)
 
     def __call__(self, labels, replicate, sweeps=1):
         key = chain_key(self.seed, 0, replicate)
         # what is hidden begins anywhere
-        begun = feature_sweeps.start(self.plan, key)
+        begun = sweeping.FeatureChain.start(self.plan, key)
         begun[: len(labels)] = labels
-        chain = feature_sweeps.resume(self.plan, key, begun, 1)
+        chain = sweeping.FeatureChain(self.plan, key, begun, 1)
         none_kept = Schedule(iterations=sweeps, burn_in=sweeps)
-        feature_sweeps.advance(chain, range(1, sweeps + 1), none_kept, None, None)
+        chain.advance(range(1, sweeps + 1), none_kept, None, None)
         return chain.labels
 
 
@@ -177,7 +177,7 @@ def missing_cells_counted(patch):
 
 
 def weights_not_drawn(patch):
-    patch.setattr(feature_sweeps, "draw_weights", lambda shapes, _: np.full(len(shapes), 0.5))
+    patch.setattr(sweeping, "draw_weights", lambda shapes, _: np.full(len(shapes), 0.5))
 
 
 def one_spread_for_all(patch):

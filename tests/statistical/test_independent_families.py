@@ -10,9 +10,9 @@ from scipy import stats
 from statistical.exact import FALSE_ALARM
 
 from silomix.kernels.layout import KeptDraws
-from silomix.model.draws import Schedule
-from silomix.model.families import feature_sweeps, make_family
-from silomix.model.prior import Prior
+from silomix.model.draws import Prior, Schedule
+from silomix.model.families import make_family
+from silomix.model.families.sweeps import FeatureChain, prepare
 
 pytestmark = pytest.mark.statistical
 
@@ -47,7 +47,7 @@ def simulate(kinds, rng):
 def ours(kinds, cells, seed, sweeps):
     shard = make_shard(kinds, cells)
     family = make_family(shard.schema, Prior())
-    plan = feature_sweeps.prepare(shard, COMPONENTS, ALPHA, family)
+    plan = prepare(shard, COMPONENTS, ALPHA, family)
     kept = KeptDraws(
         labels=np.zeros((sweeps, ROWS), np.uint8),
         weights=np.zeros((sweeps, COMPONENTS), np.float32),
@@ -55,9 +55,9 @@ def ours(kinds, cells, seed, sweeps):
         log_likelihood=np.zeros(sweeps),
         members=np.zeros((sweeps, COMPONENTS), np.int64),
     )
-    chain = feature_sweeps.resume(plan, seed, feature_sweeps.start(plan, seed), 1)
+    chain = FeatureChain(plan, seed, FeatureChain.start(plan, seed), 1)
     every = range(1, sweeps + 1), Schedule(iterations=sweeps, burn_in=0, thin=1)
-    feature_sweeps.advance(chain, *every, kept, None)
+    chain.advance(*every, kept, None)
     return kept.labels, kept.weights.max(axis=1), kept.log_likelihood
 
 

@@ -14,8 +14,7 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.silo.summed_draws import sum_up_draws
-from silomix.transports.combination import GivenDraws
+from silomix.transports.combination import GivenDraws, sum_up_draws
 
 
 @pytest.fixture

@@ -15,6 +15,9 @@ from silomix.cli.terminal import Shown, explaining, show
 from silomix.model.numbers import guess_told
 from silomix.model.reading import Table
 from silomix.model.table import expand, infer_schema
+from silomix.posterior import Posterior
+from silomix.report.results_folder import write_posterior
+from silomix.report.summary import posterior_record, posterior_view
 from silomix.study import Study, make_study
 from silomix.study.keywords import PRESETS, SETTINGS, called_here
 from silomix.study.roster import read_roster
@@ -288,3 +291,12 @@ def study_of(
     about = {word: settings.pop(word) for word in words}
     schema = infer_schema(rows, silo=column, **about)
     return make_study(schema, names or read_roster(frame, str(column)).names, **settings)
+
+
+def show_results(
+    out: Path, posterior: Posterior, first: str = "", *others: Path, **more: object
+) -> Shown:
+    """Write a posterior's results, and return them with `others` and whatever `more` there is."""
+    files = [*write_posterior(out, posterior), *others]
+    record = posterior_record(posterior) | more | {"files": files}
+    return Shown(record, posterior_view(posterior), f"{first}Results: {out}")

@@ -14,7 +14,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from silomix.cli.command import by_column, command, settings_of
+from silomix.cli.command import by_column, command, settings_of, show_results
 from silomix.cli.terminal import Shown, exit_code
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
@@ -22,11 +22,10 @@ from silomix.messages import REFUSALS
 from silomix.messages.progress import showing
 from silomix.model.files import private_file
 from silomix.model.sentences import listing
-from silomix.posterior import Posterior
 from silomix.report.display import frame_view, printable
-from silomix.report.results_folder import check_free, posterior_files, write_posterior
+from silomix.report.results_folder import check_free, posterior_files
 from silomix.report.run_sections import reply
-from silomix.report.summary import json_lines, posterior_record, posterior_view
+from silomix.report.summary import json_lines
 from silomix.silo.local import Silo, open_site, place_in, write_labels
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import echo, find_policy
@@ -71,7 +70,7 @@ def coordinate_command(
         ended = waiting if waiting.missing else SiloError()  # nobody is left who will answer
         return _show_open(waiting, exit_code(ended))
     answered = f"Questions: {silos.asked}, all answered\n"
-    return _show_results(out, posterior, answered, questions=silos.asked)
+    return show_results(out, posterior, answered, questions=silos.asked)
 
 
 @command(settings={"silo_column": str, "frequency": str, "id_column": str, "table_name": str})
@@ -176,13 +175,7 @@ def combine_command(
     settings["transforms"] = by_column("--transform", transform)
     settings["prior"] = {n: _pair(law) for n, law in by_column("--prior", prior).items()}
     posterior = combine_releases(folders, aggregation=aggregation, **settings)
-    return _show_results(out, posterior)
-
-
-def _show_results(out: Path, posterior: Posterior, first: str = "", **more: object) -> Shown:
-    """Write a posterior's results, and return them with whatever `more` there is."""
-    record = posterior_record(posterior) | more | {"files": write_posterior(out, posterior)}
-    return Shown(record, posterior_view(posterior), f"{first}Results: {out}")
+    return show_results(out, posterior)
 
 
 def _pair(law: str) -> list[float]:

@@ -8,11 +8,10 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from silomix.cli.command import WHERE, command
+from silomix.cli.command import WHERE, command, show_results
 from silomix.cli.terminal import Shown
 from silomix.messages.progress import showing
-from silomix.report.results_folder import check_free, posterior_files, write_posterior
-from silomix.report.summary import posterior_record, posterior_view
+from silomix.report.results_folder import check_free, posterior_files
 from silomix.silo.local import place_in
 from silomix.study import digest, read_study
 from silomix.transports.flare import session, startup_kit
@@ -204,16 +203,15 @@ def run_command(
         left_out = asking.pop("without", ())
         found = session.run_live(plan, admin, left_out=left_out, report=report, **asking)
     posterior, outcome = found
-    files = [*write_posterior(out, posterior), out / RUN_FILE]
-    startup_kit.write_json(out / RUN_FILE, asdict(outcome))
-    record = posterior_record(posterior) | {"files": files}
-    last = f"Results: {out}"
+    first = ""
     if not any(asked["sent"] for asked in outcome.asked):
-        last = (
-            "All answers were in the journal of an earlier run: no silo was asked again. To "
-            f"ask again, delete the study's folder in the server's journals.\n{last}"
+        first = (
+            "All answers were in the journal of an earlier run: no silo was asked again. To ask "
+            "again, delete the study's folder in the server's journals.\n"
         )
-    return Shown(record, posterior_view(posterior), last)
+    shown = show_results(out, posterior, first, out / RUN_FILE)
+    startup_kit.write_json(out / RUN_FILE, asdict(outcome))
+    return shown
 
 
 @command()

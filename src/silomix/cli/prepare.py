@@ -15,11 +15,11 @@ from silomix.cli.command import COLUMNS, WORDS, command, settings_of, split, stu
 from silomix.cli.terminal import Shown
 from silomix.kernels.arrays import Ints
 from silomix.messages.progress import showing
+from silomix.model.draws import Prior
 from silomix.model.families import make_family
 from silomix.model.families.rows import Rows
 from silomix.model.files import writing
 from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
-from silomix.model.prior import Prior
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema
 from silomix.model.sentences import listing, one_of
@@ -36,7 +36,7 @@ from silomix.simulate.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_f
 from silomix.simulate.designs import schema_of
 from silomix.study import digest, write_study
 from silomix.study.policy import exact_variables
-from silomix.study.variables import VariableSettings
+from silomix.study.settings import VariableSettings
 
 MOST_NAMES = 12
 # The table of the demonstration, and what its silos are called.

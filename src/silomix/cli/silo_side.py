@@ -28,13 +28,13 @@ from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.run_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view
 from silomix.silo import ledger as ledgers
-from silomix.silo.disclosure import check_tier, outgoing
 from silomix.silo.local import Loaded, Silo, load_rows, place_in, release_of, sample_locally
-from silomix.silo.summed_draws import sum_up_draws
+from silomix.silo.release import check_tier, outgoing
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import Policy, check_study, find_policy
 from silomix.study.roster import own_rows
 from silomix.study.validation import cores
+from silomix.transports.combination import sum_up_draws
 
 # Name of the one silo of a table that is not split.
 ALL_ROWS = "all rows"

@@ -3,7 +3,7 @@
 A chain has all C⁺ components. Each sweep the silos draw their rows' labels given (π, p) and answer
 with counts; the coordinator adds them and draws π ~ Dirichlet(α + members) and p ~ Dirichlet(β +
 counts), the same for all silos, or with drift the shared and the silos' own weights and profiles
-as in `model.families.drift`. (Silo-specific weights that share nothing would never empty the
+as in `polish`. (Silo-specific weights that share nothing would never empty the
 spare components when silos are many.) It needs as many exchanges as sweeps, and finds clusters too
 small for any one silo.
 """
@@ -19,12 +19,11 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 
 from silomix.coordinator.matching.greedy import folding_limit
-from silomix.coordinator.polish import ask_round, draw_profiles
+from silomix.coordinator.polish import Shared, ask_round, draw_profiles
 from silomix.messages import ReleasedDiagnostics, Silos
 from silomix.model.diagnostics import diagnose
-from silomix.model.draws import Schedule, SiloProfiles
+from silomix.model.draws import PooledModel, Schedule, SiloProfiles
 from silomix.model.families.categorical import Categorical
-from silomix.model.families.drift import Shared
 from silomix.model.families.product import Product
 from silomix.model.schema import Variable
 from silomix.posterior.chains import SILO_DRAWS
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints
-    from silomix.model.prior import PooledModel
     from silomix.study import Study
 
     Report = Callable[[int, int], None]

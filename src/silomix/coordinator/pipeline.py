@@ -14,22 +14,20 @@ from silomix.coordinator.matching import match
 from silomix.coordinator.polish import own_profiles, polish, starting_point
 from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
 from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLocally, Silos
-from silomix.messages.progress import Progress
-from silomix.messages.rounding import with_effective_counts
-from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
+from silomix.messages.progress import Progress, Report
+from silomix.messages.released_draws import with_effective_counts
+from silomix.model.draws import Correspondence, PooledModel, SiloProfiles, SiloWeights
 from silomix.model.families.dirichlet import sum_by
 from silomix.posterior.chains import SILO_DRAWS, polish_chains
 from silomix.posterior.global_posterior import Parts, Posterior, ordered
 from silomix.posterior.verdict import PosteriorDiagnostics, count_bytes, make_provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from silomix.kernels.arrays import Floats, Ints, Reals
-    from silomix.model.prior import PooledModel
     from silomix.study import Study
 
-    Report = Callable[[Progress], None]
 
 # bytes that a silo may send: the larger of a megabyte and fifty times its own table
 LEAST_BUDGET, TABLES_BUDGET = 1_000_000, 50

@@ -5,9 +5,17 @@ model with silo-specific weights π^s ~ Dirichlet(α/S). One round, for all chai
 coordinator sends each silo its profiles; the silo draws its rows' labels, updates π^s, and answers
 with level counts by cluster. Without drift the profiles p_c ~ Dirichlet(β) are shared: the
 coordinator adds the counts and draws p ~ Dirichlet(β + counts). With drift it draws how alike the
-silos are, then the profile they share, then each silo's own (`model.families.drift`). Either way
-that is one valid Gibbs sweep, so the law of the draws can only come closer to the exact posterior
-for the matched number of clusters; no row moves.
+silos are, then the profile they share, then each silo's own. Either way that
+is one valid Gibbs sweep, so the law of the draws can only come closer to the exact posterior for
+the matched number of clusters; no row moves.
+
+Under drift a cluster's parameters may differ between silos, variable by variable. The silos share
+m_c, and each has its own parameters around it. κ_q says how alike they are in variable q, and at
+κ_q = ∞ they are the same, which is the model of Fendler et al. (2026). Half of the prior of κ_q is
+at ∞ and half is log-uniform on a grid; how many variables drift is learned too (P(κ_q = ∞) ~
+Beta(1, 1)). How parameters vary at κ is the family's matter. The coordinator draws κ, then m, with
+the silos' own parameters integrated out, and only then those. In another order, with parameters
+left over from before κ or m moved, the three steps would not leave the posterior as it is.
 
 It is not in Fendler et al. (2026). The nearest idea is distributed data augmentation, which starts
 from nothing; starting from the consensus draws is what makes a handful of rounds enough. Limits:
@@ -28,10 +36,8 @@ import numpy as np
 
 from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.messages import PolishReply, PolishRound, Silos
-from silomix.model.draws import MatchedDraws, SiloProfiles
-from silomix.model.families import drift as drifting
+from silomix.model.draws import MatchedDraws, PooledModel, SiloProfiles
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.families.drift import Shared
 from silomix.posterior.chains import keeps_own, kept_rounds, own_last, rounds_with_own
 from silomix.posterior.verdict import PolishTrace, count_bytes
 
@@ -40,7 +46,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng, Singles
     from silomix.model.families.product import Product
-    from silomix.model.prior import PooledModel
     from silomix.study import Polish
 
 # Sets the coordinator's polish draws apart from other draws of the same seed.
@@ -157,7 +162,7 @@ def polish(
     report : called with (rounds made, the most there can be).
     """
     until = settings.rounds == "until"
-    last = settings.most if settings.rounds == "until" else settings.rounds
+    last = settings.last
     (prior, family, seed), weights, drift = model, start.weights, start.kappa is not None
     own = np.asarray([start.probabilities] * len(silos.names) if start.own is None else start.own)
     shared = start_shared(start, len(family.variables))
@@ -170,7 +175,7 @@ def polish(
         rng = np.random.default_rng([seed, STREAM, made])
         if drift:
             both = np.stack([weights, members], axis=-1)
-            sums, both = drifting.exchange_clusters(sums, both, shared, family, rng)
+            sums, both = exchange_clusters(sums, both, shared, family, rng)
             weights, members = np.moveaxis(both, -1, 0)
         shared, own = draw_profiles(sums, shared, family, rng, drift=drift)
         history.log_likelihood.append(answers.log_likelihood)
@@ -212,7 +217,7 @@ def draw_profiles(
         mean = family.draw(numbers, rng)
         own = np.broadcast_to(mean, (len(statistics), *mean.shape))
         return Shared(mean, shared.kappa, numbers), own
-    shared = drifting.draw_shared(statistics, shared, family, rng)
+    shared = draw_shared(statistics, shared, family, rng)
     return shared, family.draw_own(statistics, shared.mean, shared.kappa, rng)
 
 
@@ -415,3 +420,76 @@ def paired_z(differences: Floats) -> Floats:
     error = differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
     mean = differences.mean(axis=0)
     return np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)
+
+
+class Shared(NamedTuple):
+    """What the silos share, in every chain.
+
+    Attributes
+    ----------
+    mean : (chain, cluster, parameter), m.
+    kappa : (chain, variable), points of `GRID`.
+    numbers : (chain, cluster, posterior number), that m was drawn from; empty at the start.
+    """
+
+    mean: Floats
+    kappa: Floats
+    numbers: Floats = np.empty(0)
+
+
+def draw_shared(statistics: Array, shared: Shared, family: Product, rng: Rng) -> Shared:
+    """Draw κ given m, then m given κ, both with the silos' own parameters integrated out.
+
+    Parameters
+    ----------
+    statistics : (silo, chain, cluster, statistic), of the silos' last labels.
+    """
+    kappa = draw_kappa(statistics, shared, family, rng)
+    numbers = family.shared_posterior(statistics, shared.mean, kappa, rng)
+    return Shared(family.draw(numbers, rng), kappa, numbers)
+
+
+def draw_kappa(statistics: Array, shared: Shared, family: Product, rng: Rng) -> Floats:
+    """Draw κ of every chain and variable on the grid: (chain, variable)."""
+    same = np.isinf(shared.kappa[:, family.leads]).sum(axis=1)
+    drifting = int(family.leads.sum()) - same
+    # the odds of drift are a ratio of two gammas: a Beta(1, 1) prior, updated
+    log_odds = np.log(rng.standard_gamma(1.0 + drifting)) - np.log(rng.standard_gamma(1.0 + same))
+    current = np.searchsorted(GRID, shared.kappa)
+    return GRID[family.draw_kappa(statistics, shared.mean, current, log_odds, rng)]
+
+
+def exchange_clusters(
+    statistics: Array, weights: Floats, shared: Shared, family: Product, rng: Rng
+) -> tuple[Array, Floats]:
+    """Let every silo exchange the rows and weights of two clusters, in every chain.
+
+    A Metropolis step on the labels with the silo's parameters integrated out: a silo whose clusters
+    were matched crosswise can change over, which row by row it never could.
+
+    Parameters
+    ----------
+    statistics : (silo, chain, cluster, statistic)
+    weights : (silo, chain, cluster, …), and whatever else goes with a cluster's rows.
+    """
+    silos, chains, clusters, _ = statistics.shape
+    if clusters < 2:
+        return statistics, weights
+    a = rng.integers(clusters, size=(silos, chains))
+    b = (a + rng.integers(1, clusters, size=(silos, chains))) % clusters
+    silo, chain = np.ogrid[:silos, :chains]
+    of_a, of_b = statistics[silo, chain, a], statistics[silo, chain, b]
+    mean_a, mean_b = shared.mean[chain, a], shared.mean[chain, b]
+    gain = (
+        family.log_marginal(of_b, mean_a, shared.kappa)
+        + family.log_marginal(of_a, mean_b, shared.kappa)
+        - family.log_marginal(of_a, mean_a, shared.kappa)
+        - family.log_marginal(of_b, mean_b, shared.kappa)
+    ).sum(axis=-1)
+    moved = gain > np.log(rng.random(gain.shape))
+    s, t = np.nonzero(moved)
+    statistics, weights = statistics.copy(), weights.copy()
+    one, other = a[s, t], b[s, t]
+    for array in (statistics, weights):
+        array[s, t, one], array[s, t, other] = array[s, t, other], array[s, t, one]
+    return statistics, weights

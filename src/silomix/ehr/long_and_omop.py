@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from silomix.ehr.database import Records, Source
 
+
 WITHOUT_DATE = "DATE '2000-01-01'"
 
 PERSON = "person_id"

@@ -8,7 +8,7 @@ silo must know of an earlier round comes with the question.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
@@ -35,8 +35,6 @@ from silomix.messages.container import (
 from silomix.study.policy import OPEN, Policy, echo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from silomix.model.draws import Diagnostics
 
 MOST_SILOS = 10_000
@@ -126,7 +124,7 @@ class Release:
     policy : the silo's policy, echoed: `silomix.study.policy.Policy(**policy)`.
     checks : what the policy's rules did, as far as that may be said outside.
     effective_counts : (cluster, statistic): mean × concentration, or less. They do not travel: the
-        coordinator sets them (`silomix.messages.rounding.with_effective_counts`).
+        coordinator sets them (`silomix.messages.released_draws.with_effective_counts`).
     """
 
     silo: Text

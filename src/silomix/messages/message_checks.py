@@ -14,18 +14,16 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError
-from silomix.messages.container import MOST_ROWS, axis_lengths, digest_record, shorten
+from silomix.messages.container import MOST_ROWS, Envelope, axis_lengths, digest_record, shorten
 from silomix.model.families.rounded import least_units
-from silomix.study import Lbfgs, digest
+from silomix.study import Lbfgs, Study, digest
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from silomix.messages import Release
-    from silomix.messages.container import Envelope
     from silomix.model.families.product import Product
-    from silomix.study import Study
 
     Problems = Iterator[str]
 

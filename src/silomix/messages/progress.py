@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 
@@ -63,9 +63,8 @@ def reporting(progress: Report | bool | None) -> Iterator[Report | None]:  # noq
 
 def showing(*, quiet: bool) -> AbstractContextManager[Report | None]:
     """Return what a command hands down: a display on a terminal, lines off it, None if quiet."""
-    if quiet:
-        return nullcontext()
-    return reporting(None if sys.stderr.isatty() else PlainLines())
+    loud = None if sys.stderr.isatty() else PlainLines()
+    return reporting(False if quiet else loud)
 
 
 class PlainLines:

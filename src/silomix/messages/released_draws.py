@@ -3,37 +3,123 @@
 `release_draws` are those of one silo; `matched_draws` puts them into the global clusters' terms,
 for the aggregation; `make_reference` averages those of the silos matched so far, against which
 `divergence_cost` holds a silo's rows.
+
+The law of rounding is that of each kind of variable: `silomix.model.families.rounded`. Taken for
+exact, rounded numbers make intervals that are too short, and floors make rare levels too common; so
+what is behind them is drawn, together with the profile that it comes from.
+
+The consensus average makes global draws as linear combinations of the silos' (Fendler et al., 2026,
+section 4.4): π̂ = Σ_s λ_s π^s and θ̂_c = Σ_s μ_{s,c} θ_c^s, which is the paper's V^s = λ^s I and
+W^s = diag(μ^s). Every family's parameters form a convex set, so that an average of them is one of
+them.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from silomix.messages.rounding import has_rules, own_draws
-from silomix.model.draws import MatchedDraws
+from silomix.model.draws import MatchedDraws, PooledModel
 from silomix.model.families.categorical import SMALLEST_PROBABILITY
 from silomix.model.families.family import SMALLEST
-from silomix.model.families.rounded import MIDDLE
+from silomix.model.families.rounded import MIDDLE, Said, least_units
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import DivergenceCost, Release, ShareReleases
     from silomix.model.families.product import Product
     from silomix.model.families.rows import Rows
-    from silomix.model.prior import PooledModel
 
+    # weights and parameters -> log-likelihood, members and statistics of rows, as `Rows.expected`
+    Expected = Callable[[Floats, Floats], tuple[Floats, Floats, Floats]]
+
+# Draws behind one silo's release by itself.
+OWN_DRAWS = 500
+STREAM = 0x726E64
 # set the draws of the two apart from each other, and from other draws of the same seed
 MATCHED_STREAM, REFERENCE_STREAM = 0x616767, 0x726566
 # draws of the reference, over which costs are averaged
 REFERENCE_DRAWS = 100
 # responsibilities, (row, draw, component), that a silo holds in memory
 CELLS_AT_A_TIME = 2_000_000
+
+
+def has_rules(release: Release) -> bool:
+    """Tell whether a policy changed counts of a release that has no draws."""
+    return release.probabilities is None and Policy(**release.policy).has_rules
+
+
+def read_said(*releases: Release) -> Said:
+    """Return what the clusters of releases say, in one list."""
+    parts = []
+    for release in releases:
+        policy, none = Policy(**release.policy), np.zeros(release.clusters, dtype=np.int64)
+        base, least = policy.round_to, least_units(policy) * policy.round_to
+        rules = (none + base, none + least) if has_rules(release) else (none, none)
+        parts.append((release.mean, release.concentration, release.sizes, *rules))
+    return Said._make(map(np.concatenate, zip(*parts, strict=True)))
+
+
+def own_draws(release: Release, count: int, model: PooledModel, silos: int, rng: Rng) -> Floats:
+    """Draw the parameters of one silo's clusters, by themselves: (draw, cluster, parameter)."""
+    family, said = model.shared_family(silos), read_said(release)
+    each = [family.draw_behind(said.of(np.array([c])), count, rng) for c in range(release.clusters)]
+    return np.stack(each, axis=1)
+
+
+def with_effective_counts(release: Release, model: PooledModel, silos: int) -> Release:
+    """Return a release with effective counts: mean × concentration, unless rounding hides more.
+
+    Then they are those of a posterior with the moments of the draws behind the release, so that a
+    floor counts as the doubt it is.
+    """
+    if not has_rules(release):
+        said = release.mean * model.family.repeat(release.concentration)
+        return replace(release, effective_counts=said)
+    rng = np.random.default_rng([model.seed, STREAM, release.place])
+    drawn = own_draws(release, OWN_DRAWS, model, silos, rng)
+    return replace(release, effective_counts=_worth(drawn, model, silos))
+
+
+def _worth(draws: Reals, model: PooledModel, silos: int) -> Floats:
+    """Return the sums without the prior of posteriors with the moments of a silo's draws."""
+    family = model.shared_family(silos)
+    mean, concentration = family.means(family.valid(family.fit(draws)))
+    return np.asarray(mean * family.repeat(concentration))
+
+
+def with_own_counts(
+    probabilities: Reals, release: Release, own: Reals, groups: Ints, model: PooledModel, silos: int
+) -> Floats:
+    """Return parameters that know a silo's own rows, where others know its release alone.
+
+    For use inside the silo. What its rounded release said is taken out of the posteriors that fit
+    the draws, and what its own draws say is put in. A cluster that the silo lacks stays as it is.
+
+    Parameters
+    ----------
+    probabilities : (draw, cluster, parameter), made from the releases of all silos.
+    release : the silo's own.
+    own : (draw, local cluster, parameter), its own draws, which no rule has changed.
+    groups : (local cluster,), the global cluster of each.
+    silos : how many the study has.
+    """
+    family = model.family
+    others = family.fit(probabilities)
+    np.subtract.at(others, groups, with_effective_counts(release, model, silos).effective_counts)
+    numbers = family.posterior(family.valid(others))
+    for cluster, worth in zip(groups, _worth(own, model, silos), strict=True):
+        numbers[cluster] = family.posterior(worth, numbers[cluster])
+    rng = np.random.default_rng([model.seed, STREAM, release.place, len(probabilities)])
+    drawn = family.draw(numbers, rng, len(probabilities))
+    held = np.isin(np.arange(len(numbers)), groups)
+    return np.where(held[:, None], drawn, probabilities)
 
 
 def release_medians(
@@ -286,3 +372,68 @@ def _pad_parameters(draws: Reals, size: int, family: Product, rng: Rng) -> Float
     prior = np.tile(family.prior(), (size - clusters, 1))
     drawn = family.draw(prior, rng, n_draws)
     return np.concatenate([draws.astype(np.float64), drawn], axis=1)
+
+
+def mix(
+    matched: MatchedDraws, weights: Floats, profiles: Floats, family: Product
+) -> tuple[Floats, Floats]:
+    """Return the global draws at λ (silo,) and μ (silo, cluster).
+
+    Returns
+    -------
+    weights : (draw, cluster); parameters : (draw, cluster, parameter)
+    """
+    mixed_weights = np.tensordot(weights, matched.weights, axes=1)
+    mixed = np.zeros(matched.probabilities.shape[1:])
+    for share, probabilities in zip(profiles, matched.probabilities, strict=True):
+        mixed += share[:, None] * probabilities
+    return np.maximum(mixed_weights, SMALLEST), family.inside(mixed)
+
+
+def mix_gradient(
+    matched: MatchedDraws, by_weight: Floats, by_parameter: Floats
+) -> tuple[Floats, Floats]:
+    """Carry a gradient in (π̂_t, θ̂_t) over to one in (λ, μ), averaged over the draws.
+
+    Parameters
+    ----------
+    by_weight : (draw, cluster); by_parameter : (draw, cluster, parameter)
+
+    Returns
+    -------
+    weights : (silo,); profiles : (silo, cluster)
+    """
+    draws = len(by_weight)
+    weights = np.tensordot(matched.weights, by_weight, axes=2)
+    profiles = [np.einsum("tcd,tcd->c", p, by_parameter) for p in matched.probabilities]
+    return weights / draws, np.array(profiles) / draws
+
+
+def mean_log_likelihood(
+    matched: MatchedDraws, weights: Floats, profiles: Floats, family: Product, expected: Expected
+) -> tuple[Floats, Floats, Floats]:
+    """Return the mean over draws of log p(rows | θ̂_t), and its gradient in (λ, μ).
+
+    By Fisher's identity the gradient in θ̂_t is the score of the rows' expected statistics, and that
+    in π̂_t their expected number over π̂_t; `mix_gradient` carries both over.
+
+    Parameters
+    ----------
+    weights : (start, silo), λ; profiles : (start, silo, cluster), μ.
+    expected : what the rows add up to, draw by draw.
+
+    Returns
+    -------
+    (start,), and as `weights` and `profiles`.
+    """
+    values, by_weights, by_profiles = [], [], []
+    # point by point: the global draws of all of them would fill the memory
+    for point in zip(weights, profiles, strict=True):
+        shares, parameters = mix(matched, *point, family)
+        value, members, statistics = expected(shares, parameters)
+        slopes = members / shares, family.score(parameters, statistics)
+        gradient = mix_gradient(matched, *slopes)
+        values.append(value.mean())
+        by_weights.append(gradient[0])
+        by_profiles.append(gradient[1])
+    return np.array(values), np.array(by_weights), np.array(by_profiles)

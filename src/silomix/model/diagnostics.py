@@ -7,17 +7,14 @@ R-hat is rank-normalised and split, ESS is bulk (Vehtari et al., 2021), both fro
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from silomix.kernels.arrays import Floats, Ints, Singles
 from silomix.model.draws import Diagnostics, Trace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from silomix.kernels.arrays import Floats, Ints, Singles
 
 RHAT_LIMIT = 1.05
 # What is larger is said to be.

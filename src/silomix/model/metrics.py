@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
 from silomix.errors import DataError, SettingsError
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from silomix.kernels.arrays import Floats, Ints
+from silomix.kernels.arrays import Floats, Ints
 
 # Share of the draws inside the intervals that people are shown.
 INTERVAL = 0.95

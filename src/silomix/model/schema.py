@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from silomix.kernels.arrays import Array, Codes, Floats, Ints
+from silomix.kernels.arrays import Array, Codes, Floats, Ints
 
 Missing = Literal["marginalise", "level"]
 # Name of the extra level that `missing="level"` gives to a variable with missing cells.

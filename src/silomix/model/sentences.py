@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from silomix.errors import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
 
 MOST_LISTED = 10
 # Stands where there is no number.

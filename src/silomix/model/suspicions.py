@@ -11,14 +11,13 @@ import numpy as np
 
 from silomix.errors import DataWarning
 from silomix.model.numbers import MOST_WHOLE_LEVELS
-from silomix.model.reading import COMMA_NUMBER, NUMBER
+from silomix.model.reading import COMMA_NUMBER, NUMBER, Cells
 from silomix.model.sentences import listing, plural, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from silomix.kernels.arrays import Ints
-    from silomix.model.reading import Cells
 
 # What people and programs write for a missing cell, in small letters.
 LIKE_MISSING = re.compile(

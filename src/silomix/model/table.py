@@ -26,6 +26,7 @@ from silomix.model.numbers import (
 from silomix.model.reading import (
     NUMBER,
     Cells,
+    Table,
     check_columns,
     declared_levels,
     find_column,

@@ -31,9 +31,7 @@ def kept_rounds(rounds: int) -> int:
 
 def polish_chains(study: Study) -> int:
     """Return how many chains a polish has: as many as give the draws to keep in all its rounds."""
-    polish = study.polish
-    rounds = polish.most if polish.rounds == "until" else polish.rounds
-    return max(polish.chains, -(-study.kept_draws // kept_rounds(rounds)))
+    return max(study.polish.chains, -(-study.kept_draws // kept_rounds(study.polish.last)))
 
 
 def rounds_with_own(chains: int) -> int:

@@ -94,7 +94,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Posterior:
+class Posterior(Parts):
     """Draws of the global clusters, and all that is known about them.
 
     Clusters are numbered from 0, the largest first. Draws are float32: average them in float64.
@@ -127,14 +127,8 @@ class Posterior:
     """
 
     study: Study
-    weights: Reals
-    weights_by_silo: Reals
-    profile_draws: Reals
-    correspondence: Correspondence | None
-    silo_weights: SiloWeights | None
     diagnostics: PosteriorDiagnostics
     provenance: Provenance
-    silo_profiles: SiloProfiles | None = None
     assignment: Assignment | None = None
     backend: Backend = "pandas"
     names: Mapping[int, str] = field(default_factory=dict)

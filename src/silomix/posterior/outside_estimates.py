@@ -19,16 +19,14 @@ table of classification errors. It is right if z acts on x only through the clus
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import ndtr, ndtri, softmax, stdtr, stdtrit
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from silomix.kernels.arrays import Floats, Ints
+from silomix.kernels.arrays import Floats, Ints
 
 # Rows whose influences are held at a time.
 BLOCK = 16_384

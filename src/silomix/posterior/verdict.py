@@ -14,16 +14,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from silomix.kernels.arrays import Floats, Reals
 from silomix.messages import Release, ReleasedDiagnostics, container
 from silomix.model.sentences import listing, plural, spoken
 from silomix.study import Study, digest
-
-if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Reals
 
 Level = Literal["trust", "care", "distrust"]
 LEVELS: tuple[Level, ...] = ("trust", "care", "distrust")

@@ -19,18 +19,15 @@ from silomix.coordinator.aggregation import aggregate
 from silomix.coordinator.matching import match
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import Release, SampleLocally
-from silomix.messages.released_draws import matched_draws
-from silomix.messages.rounding import with_effective_counts
+from silomix.messages.released_draws import matched_draws, with_effective_counts
 from silomix.model.families.dirichlet import level_totals
 from silomix.model.families.family import SMALLEST
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts, ordered
 from silomix.rivals.federation import Federation, RivalResult, open_silos
-from silomix.silo.local import Silo, sample_locally
+from silomix.silo.local import Silo, release_of, sample_locally
 from silomix.silo.relabel import local_posterior
-from silomix.silo.release import make_release
 from silomix.silo.store import Kept
-from silomix.study import digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,11 +136,9 @@ def rabinovich(
 
 def sample_known(silo: Silo) -> Release:
     """Sample in a silo; its clusters are those of its most likely draw."""
-    draws, study = sample_locally(silo).draws, silo.study
+    draws = sample_locally(silo).draws
     local = local_posterior(draws, draws.labels[draws.log_likelihood.argmax()], "match")
-    release = make_release(
-        local, silo=silo.name, place=silo.place, study=digest(study), tier=study.tier
-    )
+    release = release_of(silo, local)
     silo.store.keep(Kept(release, local.weights, local.probabilities, local.partition.labels))
     return release
 

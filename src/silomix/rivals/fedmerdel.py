@@ -28,8 +28,7 @@ from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln, softmax, xlogy
 
 from silomix.coordinator.matching.evidence import by_appearance
-from silomix.kernels.distinct_rows import distinct_rows
-from silomix.model.families.cluster_evidence import log_allocation_prior
+from silomix.kernels.likelihood import distinct_rows
 from silomix.model.families.dirichlet import draw_levels, level_totals, sum_by
 from silomix.rivals.federation import (
     Levels,
@@ -40,6 +39,7 @@ from silomix.rivals.federation import (
     points_of,
 )
 from silomix.rivals.kmeans_kmodes import k_modes
+from silomix.silo.partition import log_allocation_prior
 from silomix.study.settings import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ class NearCentres(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What the two do differently.
+    """What the two do differently, and how often.
 
     Attributes
     ----------
@@ -78,12 +78,16 @@ class Steps(NamedTuple):
     climb : clusters what the silos answer, once: (cost, centres), of the fields of their answers,
         the number of clusters and a generator.
     nearest : a silo's nearest centre of each row: (row,).
+    clusters, rounds, restarts : as for `fed_kmeans`.
     """
 
     stream: int
     update: Callable[..., Any]
     climb: Callable[..., tuple[float, Array]]
     nearest: Callable[..., Ints]
+    clusters: int
+    rounds: int
+    restarts: int
 
 
 def fed_kmeans(
@@ -127,8 +131,8 @@ def fed_kmeans(
     with federation.stage("rounds"):
         scales = standard_deviations(federation.ask(partial(measure)))
     update, nearest = partial(update_means, clusters, scales), partial(nearest_means, scales)
-    steps = Steps(MEANS, update, climb_means, nearest)
-    return _federate("fed_kmeans", federation, steps, **own)
+    steps = Steps(MEANS, update, climb_means, nearest, **own)
+    return _federate("fed_kmeans", federation, steps)
 
 
 def fed_kmodes(
@@ -175,17 +179,16 @@ def fed_kmodes(
     own = {"clusters": clusters, "rounds": rounds, "restarts": restarts}
     federation = open_silos(table, silo, knows="categories", unused=settings, own=own, **settings)
     climb = partial(climb_modes, federation.study.table_schema.offsets)
-    steps = Steps(MODES, partial(update_modes_locally, clusters), climb, nearest_modes)
-    return _federate("fed_kmodes", federation, steps, **own)
+    update = partial(update_modes_locally, clusters)
+    steps = Steps(MODES, update, climb, nearest_modes, **own)
+    return _federate("fed_kmodes", federation, steps)
 
 
-def _federate(
-    name: str, federation: Federation, steps: Steps, clusters: int, rounds: int, restarts: int
-) -> RivalResult:
+def _federate(name: str, federation: Federation, steps: Steps) -> RivalResult:
     """Run the rounds, then assign the rows."""
     family = federation.study.pooled_model.family
     with federation.stage("rounds"):
-        centres, done = exchange(federation, steps, clusters, rounds, restarts)
+        centres, done = exchange(federation, steps)
     with federation.stage("assign"):
         found: list[NearCentres] = federation.ask(partial(assign, steps.nearest, centres))
     sizes, sums = (np.add.reduce(part, dtype=np.float64) for part in zip(*found, strict=True))
@@ -194,40 +197,32 @@ def _federate(
     return federation.result(name, weights[None], parameters[None], f"Rounds: {done}.")
 
 
-def exchange(
-    federation: Federation, steps: Steps, clusters: int, rounds: int, restarts: int
-) -> tuple[Array, int]:
+def exchange(federation: Federation, steps: Steps) -> tuple[Array, int]:
     """Run the rounds; return the global centres, (centre, variable), and how many it took."""
     centres, seen, number = None, set[bytes](), 0
     while True:
         found = federation.ask(partial(steps.update, number, centres))
         rng = np.random.default_rng([federation.study.seed, steps.stream, SERVER, number])
-        centres = cluster_centres(found, steps.climb, clusters, restarts, rng)
-        if number == rounds or centres.tobytes() in seen:
+        centres = cluster_centres(found, steps, rng)
+        if number == steps.rounds or centres.tobytes() in seen:
             return centres, number
         seen.add(centres.tobytes())
         number += 1
 
 
-def cluster_centres(
-    found: Sequence[Any],
-    climb: Callable[..., tuple[float, Array]],
-    clusters: int,
-    restarts: int,
-    rng: Rng,
-) -> Array:
+def cluster_centres(found: Sequence[Any], steps: Steps, rng: Rng) -> Array:
     """Return the cheapest centres of the silos' centres, weighted by rows, in order.
 
     Returns
     -------
-    (centre, variable); at most `clusters`.
+    (centre, variable); at most so many as there are clusters.
     """
     points = [np.concatenate(part) for part in zip(*found, strict=True)]
     if not len(points[0]):
         raise SettingsError(
-            f"no silo has {FEWEST} rows in one of {clusters} clusters; ask for fewer"
+            f"no silo has {FEWEST} rows in one of {steps.clusters} clusters; ask for fewer"
         )
-    tried = [climb(*points, clusters, rng) for _ in range(restarts)]
+    tried = [steps.climb(*points, steps.clusters, rng) for _ in range(steps.restarts)]
     return np.unique(min(tried, key=itemgetter(0))[1], axis=0)
 
 

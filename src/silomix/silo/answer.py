@@ -15,19 +15,18 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError
-from silomix.kernels.distinct_rows import distinct_rows
+from silomix.kernels.likelihood import distinct_rows
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import released_draws
 from silomix.messages.container import digest_record
 from silomix.messages.message_checks import breaches, check_query
-from silomix.messages.rounding import has_rules, with_own_counts
-from silomix.model.families import dirichlet, mixing
-from silomix.model.families.rows import Rows
+from silomix.messages.released_draws import has_rules, with_own_counts
+from silomix.model.families import dirichlet
 from silomix.model.sentences import plural
 from silomix.posterior.membership import to_four_decimals
-from silomix.silo.disclosure import check_tier, release_row_counts, withhold_small
 from silomix.silo.ledger import note_left
 from silomix.silo.local import Silo, kept_posterior
+from silomix.silo.release import check_tier, release_row_counts, withhold_small
 from silomix.study import Divergence
 from silomix.study.policy import UNLIMITED, check_study, echo
 
@@ -160,14 +159,6 @@ def _count(query: messages.Query, silo: Silo, *, has_left: bool = False) -> None
         silo.store.note(kind, question, weight)
 
 
-def ready_rows(silo: Silo) -> Rows:
-    """Return the silo's rows in the forms that its answers need, each made once."""
-    store = silo.store
-    if store.ready is None:
-        store.ready = Rows(silo.shard, silo.study.pooled_model.family, store.prepared)
-    return store.ready
-
-
 def shown_draws(silo: Silo) -> MatchedDraws:
     """Return the matched draws of the releases that the silo was shown, made once."""
     store = silo.store
@@ -189,7 +180,7 @@ def _divergence(query: messages.DivergenceCost, silo: Silo) -> messages.Divergen
     known = released_draws.make_reference(query, influence, study.pooled_model, len(study.silos))
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
     own = kept.weights.mean(axis=0), kept.probabilities
-    cost = released_draws.divergence_cost(known, ready_rows(silo), *own, rng)
+    cost = released_draws.divergence_cost(known, silo.rows, *own, rng)
     return messages.DivergenceReply(cost)
 
 
@@ -206,11 +197,11 @@ def _log_likelihood(query: messages.LogLikelihood, silo: Silo) -> messages.LogLi
             f"{silo.name}: the question is about draws up to {query.last} of "
             f"{query.profiles.shape[2]} clusters; it was shown {draws} draws of {clusters}"
         )
-    some = mixing.some_draws(matched, query.first, query.last)
+    some = matched.some(query.first, query.last)
     point = some, query.weights, query.profiles
-    rows = ready_rows(silo)
+    rows = silo.rows
     expected = partial(rows.expected, threads=silo.threads)
-    found = mixing.mean_log_likelihood(*point, rows.family, expected)
+    found = released_draws.mean_log_likelihood(*point, rows.family, expected)
     return messages.LogLikelihoodReply(*found)
 
 
@@ -223,13 +214,13 @@ def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
     key = fold(chain_key(silo.study.seed, silo.place, POLISH_STREAM), query.round)
     given, alpha = (query.weights, query.probabilities), query.alpha or 0.0
     how = alpha, query.inner_sweeps, silo.threads
-    return messages.PolishReply.of(*ready_rows(silo).draw_labels(key, given, *how))
+    return messages.PolishReply.of(*silo.rows.draw_labels(key, given, *how))
 
 
 def _assign(query: messages.AssignRows, silo: Silo) -> messages.AssignReply:
     clusters = query.probabilities.shape[1]
     if query.groups is None:
-        find = partial(ready_rows(silo).membership, query.weights, threads=silo.threads)
+        find = partial(silo.rows.membership, query.weights, threads=silo.threads)
         found = find(query.probabilities)
         if _knows_better(silo):
             found = find(_own_profiles(query, found.membership, silo))

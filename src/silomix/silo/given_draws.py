@@ -7,7 +7,7 @@ sampler may switch between draws, are aligned there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,22 +16,17 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from silomix.errors import DataError, MissingDependency, PolicyRefusal, SettingsError
-from silomix.messages import ReleasedDiagnostics
+from silomix.messages import Release, ReleasedDiagnostics, Tier
 from silomix.model.diagnostics import judge_traces
 from silomix.model.families.dirichlet import fit_dirichlet
 from silomix.model.families.parameter import TRANSFORMS
 from silomix.model.sentences import did_you_mean, quoted
-from silomix.silo.disclosure import check_tier
-from silomix.silo.release import fill_release
-from silomix.study.policy import echo
+from silomix.silo.release import check_tier, fill_release
+from silomix.study.policy import Policy, echo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages import Release, Tier
     from silomix.model.families.product import Product
-    from silomix.study.policy import Policy
 
     # of each axis, what its entries are called
     Labels = Sequence[Iterable[object]]

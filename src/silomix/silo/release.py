@@ -1,8 +1,14 @@
 """LocalPosterior -> Release: the only door out of a silo.
 
-Every number derived from a silo's rows that a policy may alter goes through the rules of
-`silomix.silo.disclosure`. Whether a question is answered at all, and how often, is decided in
-`silomix.silo.answer.permit`.
+Every number derived from a silo's rows that a policy may alter goes through the rules below.
+Whether a question is answered at all, and how often, is decided in `silomix.silo.answer.permit`.
+
+A release is treated as a frequency table: how often each level occurs in each cluster, on average
+over the draws of who belongs to it, in whole numbers. The prior has no part in it, so no study can
+use it to lift counts over a minimum. Small clusters are folded into their neighbours, counts are
+rounded, and no released number stands for fewer rows than the policy's minimum. Rules are pure
+functions; each says what it did in a `Check`, and `outgoing` takes from the checks what only the
+silo may know.
 """
 
 from __future__ import annotations
@@ -16,13 +22,19 @@ from silomix.errors import PolicyRefusal
 from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
 from silomix.messages.released_draws import release_medians
 from silomix.model import diagnostics as limits
-from silomix.silo.disclosure import check_tier, disclose, fold_small, folding_check, outgoing
+from silomix.model.families.rounded import STAND_INS, applied, round_counts
+from silomix.silo.partition import largest_first
 from silomix.study.policy import OPEN, Policy, echo
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints, Singles
+    from collections.abc import Iterable, Iterator
+
+    from silomix.kernels.arrays import Floats, Ints, Reals, Singles
     from silomix.model.draws import LocalPosterior
     from silomix.model.families.product import Product
+# Stands for a count that the policy does not let out.
+WITHHELD = -1
+FOLDED = "small clusters folded"
 
 
 def make_release(
@@ -164,3 +176,178 @@ def _at_most(value: float, steps: Floats) -> float:
 
 def _at_least(value: float, steps: Floats) -> float:
     return value if np.isnan(value) else float(steps[value >= steps].max(initial=steps[0]))
+
+
+def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """Return the checks without what only the silo may see.
+
+    How many counts rounding changed is left out too: "none" would say that all were exact. So is
+    how many clusters were folded, each of which was small, and whether any was: a condition that
+    makes a cluster of its own would be told from one that nobody has.
+    """
+    return tuple(
+        replace(
+            check,
+            inside="",
+            changed=check.changed if check.rule in STAND_INS else None,
+            result="applied" if check.rule == FOLDED else check.result,
+        )
+        for check in checks
+    )
+
+
+def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
+    """Fold clusters of fewer than `minimum` rows into their nearest ones, smallest first.
+
+    Labels and sizes follow; draw by draw weights add, and profiles are mixed by weight. Clusters
+    are numbered anew, largest first. The same posterior comes back where no cluster is small.
+    """
+    family = local.draws.family
+    moments = family.moments(local.probabilities)
+    groups = fold_groups(local.sizes, moments.mean(axis=0), minimum, family)
+    if len(np.unique(groups)) == len(groups):
+        return local
+    labels, sizes = largest_first(groups[local.partition.labels])
+    new = np.zeros(len(groups), dtype=np.int64)
+    new[local.partition.labels] = labels
+    clusters = len(sizes)
+    weights = np.zeros((len(local.weights), clusters))
+    mixed = np.zeros((len(weights), clusters, moments.shape[2]))
+    memberships = np.zeros((len(labels), clusters))
+    prior_draws = np.ones(clusters)
+    for old, cluster in enumerate(new):
+        weight = np.maximum(local.weights[:, old].astype(np.float64), np.finfo(np.float32).tiny)
+        weights[:, cluster] += weight
+        mixed[:, cluster] += weight[:, None] * moments[:, old]
+        memberships[:, cluster] += local.memberships[:, old]
+        prior_draws[cluster] = min(prior_draws[cluster], local.prior_draws[old])
+    return replace(
+        local,
+        weights=weights.astype(np.float32),
+        probabilities=family.from_moments(mixed / weights[:, :, None]).astype(np.float32),
+        partition=replace(local.partition, labels=labels, sizes=sizes),
+        prior_draws=prior_draws,
+        memberships=memberships,
+    )
+
+
+def fold_groups(sizes: Ints, mean: Reals, minimum: int, family: Product) -> Ints:
+    """Return the cluster that each ends up in, (cluster,).
+
+    Nearest by the family's distance, taken over all variables at once.
+
+    Parameters
+    ----------
+    sizes : (cluster,)
+    mean : (cluster, statistic), of a row.
+    minimum : rows from which a cluster stands for itself.
+    """
+    groups = np.arange(len(sizes))
+    rows = sizes.astype(np.float64)
+    totals = rows[:, None] * mean
+    alive = sizes >= 0
+    while alive.sum() > 1:
+        small = np.flatnonzero(alive & (rows < minimum))
+        if not len(small):
+            break
+        one = small[np.argmin(rows[small])]
+        others = np.flatnonzero(alive & (np.arange(len(sizes)) != one))
+        places = family.places(totals / np.maximum(rows, 1.0)[:, None])
+        gaps = ((places[others] - places[one]) ** 2).sum(axis=1)
+        into = others[np.argmin(gaps)]
+        groups[groups == one] = into
+        rows[into] += rows[one]
+        totals[into] += totals[one]
+        alive[one] = False
+    return groups
+
+
+def disclose(
+    local: LocalPosterior, concentration: Floats, policy: Policy
+) -> tuple[Ints, Floats, Floats, tuple[Check, ...]]:
+    """Apply the policy to one silo's sizes and profiles, small clusters folded already.
+
+    Parameters
+    ----------
+    concentration : (cluster, variable), how many rows the draws are worth, without the prior.
+
+    Returns
+    -------
+    sizes, mean, concentration : as they may leave.
+    checks : what the rules did, with the details that only the silo may see.
+    """
+    sizes, draws = local.sizes, local.draws
+    released = np.maximum(round_counts(sizes, policy), policy.round_to)
+    given = draws.shard, local.memberships, concentration, released, policy
+    mean, coarse, deeds = draws.silo_family.disclose(*given)
+    checks = *size_checks(sizes, released, policy), *(Check(*deed) for deed in deeds)
+    return released, mean, coarse, checks
+
+
+def withhold_small(counts: Ints, policy: Policy) -> Ints:
+    """Round counts that reach the policy's minimum; the others are withheld, zeros too.
+
+    The sum of all counts is known from elsewhere, and so is that of the withheld ones. So where
+    one is withheld the next smallest are too, until there are two at least, their sum reaches
+    the minimum, and the sum is also consistent with the smallest being zero: the others, none
+    of them larger than any released, could make it up alone.
+    """
+    released = round_counts(counts, policy)
+    order = np.argsort(counts, kind="stable")
+    ascending, sums = counts[order], np.cumsum(counts[order])
+    withheld = int((counts < policy.minimum_count).sum())
+    if withheld:
+        withheld = max(withheld, 2)
+        while withheld < len(counts) and not (
+            policy.minimum_count <= sums[withheld - 1] <= (withheld - 1) * ascending[withheld]
+        ):
+            withheld += 1
+    released[order[:withheld]] = WITHHELD
+    return released
+
+
+def check_tier(tier: str, policy: Policy, silo: str) -> None:
+    """Refuse a tier that the policy does not allow."""
+    if tier not in policy.tiers:
+        raise PolicyRefusal(
+            f"{silo}: the study asks for a release of tier {tier!r} and its policy "
+            f"{policy.name!r} allows {' and '.join(map(repr, policy.tiers))}; set the study's tier "
+            "to that (`silomix study --preset files` does), or let the policy's owner allow more"
+        )
+
+
+def release_row_counts(counts: Ints, policy: Policy, silo: str) -> Ints:
+    """Hand over how often each distinct row occurs, (distinct row,), if each does often enough.
+
+    Raises
+    ------
+    PolicyRefusal
+        When one occurs less often than the policy's minimum.
+    """
+    low = int((counts < policy.minimum_count).sum())
+    if low:
+        unique = (counts == 1).sum() / counts.sum()
+        raise PolicyRefusal(
+            f"{silo}: {low} of its {len(counts)} distinct rows occur fewer than "
+            f"{policy.minimum_count} times, and {unique:.1%} of its rows are unique, so its policy "
+            f"{policy.name!r} does not let the distinct rows out; use the oracle 'federated', or "
+            "fewer variables"
+        )
+    return round_counts(counts, policy)
+
+
+def folding_check(before: Ints, after: Ints, policy: Policy) -> Check:
+    """Say how many clusters were folded, of sizes `before` (cluster,) and `after` (cluster,)."""
+    folded, least = len(before) - len(after), policy.minimum_count
+    small = ", ".join(map(str, before[before < least]))
+    inside = f"clusters of {small} rows went into their nearest ones" if folded else ""
+    return Check(FOLDED, "clusters", least, len(after), folded, applied(folded), inside)
+
+
+def size_checks(sizes: Ints, released: Ints, policy: Policy) -> Iterator[Check]:
+    """Say what the rules did to cluster sizes, (cluster,)."""
+    base, least = policy.round_to, policy.minimum_count
+    inside = ", ".join(f"{old} to {new}" for old, new in zip(sizes, released, strict=True))
+    where, cells, changed = "cluster sizes", len(sizes), int((sizes != released).sum())
+    yield Check("counts rounded", where, base, cells, changed, applied(base > 1), inside)
+    yield Check("minimum count", where, least, cells, 0, "passed")

@@ -3,6 +3,18 @@
 The apply step of Fendler et al. (2026), section 4.2: each silo samples its own posterior under
 the prior to the power 1/S. Draws depend on the seed, the silo's place in the roster, the chain and
 the sweep, never on threads, checkpoints, progress or how often the run was stopped.
+
+A checkpoint keeps draws on disk while they are made, so that a killed run goes on where it was. It
+is a folder:
+
+- ``run.json``: what the run is (settings, digest of the rows); a checkpoint of another run is
+  refused. It is written last, so a folder without it holds nothing yet.
+- ``labels.npy``, ``weights.npy``, …: the kept draws of all chains, (chain, draw, …), written in
+  place as they come.
+- ``chain-0.npz``, …: each chain's state and the sweep it belongs to, replaced in one step.
+
+The files are their owner's alone. Randomness is keyed by sweep, so a chain needs nothing but its
+state: draws written after the last replacement are simply made again, identical.
 """
 
 from __future__ import annotations
@@ -10,10 +22,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,20 +34,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba.core.event import install_recorder
 
+from silomix.errors import CheckpointError
 from silomix.kernels.layout import KeptDraws
 from silomix.kernels.random_numbers import chain_key
-from silomix.messages.progress import Progress
+from silomix.messages.progress import Progress, Report
 from silomix.model.diagnostics import diagnose
-from silomix.model.draws import Draws, Schedule
-from silomix.model.families import make_family, sweeps_for
-from silomix.silo.checkpoint import Shapes, load_chain, open_checkpoint, save_chain
+from silomix.model.draws import Draws, PooledModel, Prior, Schedule
+from silomix.model.families import make_family
+from silomix.model.families.sweeps import CategoryChain, FeatureChain, Plan, prepare
+from silomix.model.files import private_file, private_folder, replace_file, whole_file, writing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from silomix.kernels.arrays import Array, Bytes
-    from silomix.model.prior import Prior
     from silomix.model.schema import Shard
+
 
 # A kernel call runs about this long, so that progress moves and Ctrl-C is heard.
 SECONDS_PER_CALL = 0.1
@@ -42,6 +57,8 @@ SECONDS_PER_CALL = 0.1
 ROWS_TO_SHARE = 20_000
 
 logger = logging.getLogger("silomix")
+FORMAT = 2
+RUN_FILE = "run.json"
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,7 @@ def sample_shard(
     job: Job,
     *,
     threads: int = 1,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Report | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
     start: Bytes | None = None,
@@ -85,20 +102,19 @@ def sample_shard(
     since : draws of the same job with a shorter schedule; the chains go on where those ended.
     """
     chains, folder = job.schedule.chains, None if checkpoint is None else Path(checkpoint)
-    family, (alpha, _) = make_family(shard.schema, job.prior), job.prior.share(job.silos)
-    if job.prior.fractionate:
-        family = family.share(job.silos)
+    model = PooledModel(job.prior, make_family(shard.schema, job.prior), job.seed)
+    family, (alpha, _) = model.shared_family(job.silos), job.prior.share(job.silos)
     shapes = _shapes(shard, job, int(family.parameters.sum()))
     arrays: Mapping[str, Array]
     if folder is None:
         arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
     else:
         arrays = open_checkpoint(folder, _identity(shard, job), shapes)
-    sweeps = sweeps_for(family)
-    plan = sweeps.prepare(shard, job.components, alpha, family)
+    plan = prepare(shard, job.components, alpha, family)
     sharing = max(1, threads // chains) if shard.rows >= ROWS_TO_SHARE else 1
     done = [since.schedule.iterations if since else 0] * chains
-    run = _Run(job, sweeps, plan, arrays, sharing, folder, checkpoint_every, start, since, done)
+    kind = CategoryChain if family.is_categorical else FeatureChain
+    run = _Run(job, kind, plan, arrays, sharing, folder, checkpoint_every, start, since, done)
     return _collect(shard, run, _run_chains(run, threads, progress))
 
 
@@ -161,7 +177,7 @@ class _Run:
 
     Attributes
     ----------
-    sweeps, plan : what runs the sweeps, and what it prepared.
+    kind, plan : of the chains, and what they share.
     arrays : the kept draws by name, (chain, draw, …); memory maps where there is a checkpoint.
     threads : for the rows of each chain.
     folder, every : of the checkpoint, and the sweeps between two.
@@ -172,8 +188,8 @@ class _Run:
     """
 
     job: Job
-    sweeps: Any
-    plan: Any
+    kind: type[CategoryChain | FeatureChain]
+    plan: Plan
     arrays: Mapping[str, Array]
     threads: int
     folder: Path | None
@@ -188,7 +204,7 @@ class _Run:
 _unsaid = threading.Lock()
 
 
-def _run_chains(run: _Run, threads: int, progress: Callable[[Progress], None] | None) -> Bytes:
+def _run_chains(run: _Run, threads: int, progress: Report | None) -> Bytes:
     """Run all chains on a pool and return their last states; this thread hears Ctrl-C."""
     chains, last = run.job.schedule.chains, run.job.schedule.iterations
     with (
@@ -222,11 +238,11 @@ def _run_chain(run: _Run, chain: int) -> Bytes:
     kept = KeptDraws(**{name: np.asarray(array)[chain] for name, array in run.arrays.items()})
     saved = run.folder and load_chain(run.folder, chain)
     since = run.since and (run.since.schedule.iterations, run.since.last_states[chain])
-    begun = run.sweeps.start(run.plan, key)
+    begun = run.kind.start(run.plan, key)
     if run.start is not None:
         begun[: run.start.shape[1]] = run.start[chain]
     sweep, begun = saved or since or (0, begun)
-    going = run.sweeps.resume(run.plan, key, begun, run.threads)
+    going = run.kind(run.plan, key, begun, run.threads)
     run.done[chain], step, saved_at = sweep, 1, sweep
     with ThreadPoolExecutor(run.threads) if run.threads > 1 else nullcontext() as pool:
         while sweep < last and not run.stop.is_set():
@@ -234,7 +250,7 @@ def _run_chain(run: _Run, chain: int) -> Bytes:
             if run.folder:
                 until = min(until, saved_at + run.every)
             began = time.monotonic()
-            run.sweeps.advance(going, range(sweep + 1, until + 1), schedule, kept, pool)
+            going.advance(range(sweep + 1, until + 1), schedule, kept, pool)
             # twice as many sweeps in the next call, but not more than fit in its time
             per_sweep = (time.monotonic() - began) / (until - sweep)
             step = max(1, min(2 * step, int(SECONDS_PER_CALL / max(per_sweep, 1e-9))))
@@ -243,3 +259,94 @@ def _run_chain(run: _Run, chain: int) -> Bytes:
                 save_chain(run.folder, run.arrays, chain, until, going.state)
                 saved_at = until
     return going.state
+
+
+# (shape, dtype) of each array by name
+Shapes = dict[str, tuple[tuple[int, ...], type]]
+
+
+def open_checkpoint(folder: Path, identity: Mapping[str, Any], shapes: Shapes) -> dict[str, Array]:
+    """Open the checkpoint in `folder`, or make it; refuse one of another run or damaged.
+
+    Parameters
+    ----------
+    identity : what the run is, as JSON; must match the one on disk.
+    shapes : of the kept draws.
+
+    Returns
+    -------
+    Memory maps of the kept draws by name, (chain, draw, …).
+    """
+    expected = json.loads(json.dumps({"format": FORMAT, **identity}))
+    with writing(folder, CheckpointError):
+        if not (folder / RUN_FILE).exists():
+            return _make(folder, expected, shapes)
+    with _reading(folder, RUN_FILE) as path:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        differing = [key for key in expected | found if found.get(key) != expected.get(key)]
+    if differing:
+        shown = "; ".join(
+            f"{key} is {found.get(key)!r} there and {expected.get(key)!r} here" for key in differing
+        )
+        raise CheckpointError(
+            f"the checkpoint in {folder} belongs to another run: {shown}. Use the settings and "
+            "table it was made with, or give another folder"
+        )
+    arrays = {}
+    for name in shapes:
+        with _reading(folder, f"{name}.npy") as path:
+            np.load(path, mmap_mode="r")  # r+ alone fills a truncated file with zeros
+            arrays[name] = np.load(path, mmap_mode="r+")
+    return arrays
+
+
+def save_chain(
+    folder: Path, arrays: Mapping[str, Array], chain: int, sweep: int, state: Bytes
+) -> None:
+    """Record that `chain` has finished `sweep` in this state, its draws on disk first."""
+    for array in arrays.values():
+        if isinstance(array, np.memmap):
+            array.flush()
+    path = folder / f"chain-{chain}.npz"
+    with writing(path, CheckpointError), whole_file(path, alone=True, private=True) as file:
+        np.savez(file, sweep=np.int64(sweep), state=state)
+
+
+def load_chain(folder: Path, chain: int) -> tuple[int, Bytes] | None:
+    """Return (sweep, state) last recorded for `chain`, or None where there is none."""
+    name = f"chain-{chain}.npz"
+    if not (folder / name).exists():
+        return None
+    # opened here: np.load leaves a file that is no archive open
+    with _reading(folder, name) as path, path.open("rb") as file, np.load(file) as saved:
+        return int(saved["sweep"]), saved["state"]
+
+
+def _make(folder: Path, identity: Mapping[str, Any], shapes: Shapes) -> dict[str, Array]:
+    private_folder(folder)
+    arrays: dict[str, Array] = {}
+    for name, (shape, dtype) in shapes.items():
+        path = folder / f"{name}.npy"
+        private_file(path)
+        arrays[name] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        if hasattr(os, "posix_fallocate"):
+            # take the space now: a disk that is too small refuses here, not in mid-run
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    for stale in folder.glob("chain-*.npz"):
+        stale.unlink()
+    content = json.dumps(identity, indent=1).encode()
+    replace_file(folder / RUN_FILE, content, alone=True, private=True)
+    return arrays
+
+
+@contextmanager
+def _reading(folder: Path, name: str) -> Iterator[Path]:
+    """Say what to do where a file of a checkpoint cannot be read."""
+    try:
+        yield folder / name
+    except Exception:
+        raise CheckpointError(
+            f"the checkpoint file {folder / name} is missing, damaged or truncated; delete the "
+            f"folder {folder} to start the run again from the beginning"
+        ) from None

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from silomix.kernels.layout import Layout
     from silomix.messages import Release, ShareReleases
     from silomix.model.draws import MatchedDraws
-    from silomix.model.families.rows import Rows
     from silomix.model.schema import Shard
 
 IDENTITY_FILE = "silo.json"
@@ -82,7 +81,6 @@ class Store:
         self.shared: ShareReleases | None = None
         self.matched: MatchedDraws | None = None
         self.membership: Singles | None = None
-        self.ready: Rows | None = None
         self.prepared: Layout | Floats | None = None
         self.ledger: dict[str, dict[str, int]] = {}
 

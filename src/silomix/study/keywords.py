@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from silomix.errors import SettingsError
 from silomix.model.sentences import at_least, did_you_mean, one_of
-from silomix.study.settings import Evidence, Hungarian, Lbfgs, Polish, Study
-from silomix.study.validation import Record, quote, refusal, validate
-from silomix.study.variables import describe
+from silomix.study.settings import Evidence, Hungarian, Lbfgs, Polish, Study, describe
+from silomix.study.validation import KeyPath, Record, quote, refusal, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from silomix.model.schema import Schema
-    from silomix.study.validation import KeyPath
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.errors import DataError, DataWarning
-from silomix.model.reading import find_column, read_cells, read_table
+from silomix.model.reading import Table, find_column, read_cells, read_table
 from silomix.model.sentences import did_you_mean, plural, quoted
 from silomix.model.suspicions import alike
 

@@ -6,7 +6,9 @@ documentation follow from these records; what a setting is for is in the docstri
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
@@ -19,17 +21,114 @@ from pydantic import (
     model_validator,
 )
 
-from silomix.model.draws import Schedule
-from silomix.model.prior import PooledModel, Prior
-from silomix.model.schema import Missing, Schema, Variable
+from silomix.model.draws import PooledModel, Prior, Schedule
+from silomix.model.families import KINDS, all_kinds, make_family
+from silomix.model.numbers import SPIKE_LEVELS
+from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Variable
+from silomix.model.sentences import did_you_mean
 from silomix.study.validation import (
     Record,
+    check_distinct,
     check_roster,
     check_silo,
+    check_text,
+    check_writable,
     quote,
     rule,
 )
-from silomix.study.variables import VariableSettings, Writable, check_variables
+
+Text = Annotated[str, AfterValidator(check_text)]
+Writable = Annotated[str, AfterValidator(check_writable)]
+
+OF_CATEGORIES, OF_NUMBERS = ("levels", "source", "edges"), ("location", "scale", "transform")
+
+
+def _check_kind(kind: str) -> str:
+    # a study file comes from elsewhere: it can name a class, and never have one imported
+    if kind not in all_kinds():
+        words = ", ".join(map(repr, all_kinds()))
+        raise rule(f"is {quote(kind)}; it must be one of {words}{did_you_mean(kind, all_kinds())}")
+    return kind
+
+
+class VariableSettings(Record):
+    """One variable that every silo has: `[[variables]]`, with the keys that its kind needs.
+
+    The keys are those of `Variable`; None where the kind has no such key.
+    """
+
+    name: Text
+    kind: Annotated[str, AfterValidator(_check_kind)] = "categorical"
+    levels: Annotated[tuple[Text, ...], AfterValidator(check_distinct)] | None = None
+    location: float | None = None
+    scale: Annotated[float, Field(gt=0)] | None = None
+    transform: Literal["none", "log", "logit"] | None = None
+    spike: float | None = None
+    source: Text | None = None
+    edges: tuple[float, ...] | None = None
+    prior: tuple[float, Annotated[float, Field(gt=0)]] | None = None
+    na_values: Annotated[tuple[Writable, ...], AfterValidator(check_distinct)] | None = None
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        is_category, is_parameter = self.kind == "categorical", self.kind == "parameter"
+        for key in ("levels",) if is_category else OF_NUMBERS:
+            if getattr(self, key) is None:
+                raise rule("is missing", key=key)
+        foreign = OF_NUMBERS if is_category else OF_CATEGORIES
+        for key in foreign if is_parameter else (*foreign, "prior"):
+            if getattr(self, key) is not None:
+                raise rule(f"is not a setting of a {self.kind} variable", key=key)
+        if self.transform == "logit" and not is_parameter:
+            raise rule("is 'logit'; it must be 'none' or 'log'", key="transform")
+        if is_category:
+            self._check_levels()
+        elif KINDS[self.kind].units == "raw":
+            self._check_raw(KINDS[self.kind].word, KINDS[self.kind].support)
+        return self
+
+    def _check_levels(self) -> None:
+        """Refuse levels that do not fit the numbers that they are made of."""
+        levels = tuple(level for level in self.levels or () if level != MISSING_LEVEL)
+        if (self.source is None) != (self.spike is None):
+            raise rule("and spike need each other; give both or none", key="source")
+        if self.spike is not None and levels != SPIKE_LEVELS:
+            raise rule(f"must be {list(SPIKE_LEVELS)}, since there is a spike", key="levels")
+        if self.edges is not None:
+            is_rising = all(low < high for low, high in pairwise(self.edges))
+            if not self.edges or not is_rising or len(levels) != len(self.edges) + 1:
+                text = "must be one number fewer than there are levels, each above the one before"
+                raise rule(text, key="edges")
+
+    def _check_raw(self, word: str, support: str) -> None:
+        if support != "all" and not (self.location or 0) > 0:
+            raise rule(f"is {self.location}; the mean of {word} must be above 0", key="location")
+        if (self.scale, self.transform) != (1, "none"):
+            key = "scale" if self.scale != 1 else "transform"
+            raise rule(f"changes {word}; it must be 1.0, and transform 'none'", key=key)
+
+    @model_serializer(mode="wrap")
+    def _own_keys(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what the kind does not have; a category has no kind to state either."""
+        left_out = {"kind": "categorical"}
+        return {k: v for k, v in dump(self).items() if v is not None and left_out.get(k) != v}
+
+
+def describe(variable: Variable) -> dict[str, Any]:
+    """Return the keys of a variable, as a study file has them."""
+    foreign = OF_NUMBERS if variable.kind == "categorical" else OF_CATEGORIES
+    stated = {key: value for key, value in asdict(variable).items() if key not in foreign}
+    return {key: value for key, value in stated.items() if value not in (None, "", ())}
+
+
+def check_variables(variables: tuple[VariableSettings, ...]) -> tuple[VariableSettings, ...]:
+    """Return the variables of a study; refuse two of one name, and kinds that are mixed up."""
+    check_distinct(tuple(variable.name for variable in variables))
+    places = [all_kinds().index(variable.kind) for variable in variables]
+    if places != sorted(places):
+        raise rule(f"must stand in the order of their kinds: {', '.join(all_kinds())}")
+    return variables
+
 
 FORMAT: Literal[1] = 1
 # TOML promises no more to its readers.
@@ -322,6 +421,11 @@ class Polish(Record):
     inner_sweeps: Count = 2
     chains: Annotated[int, Field(ge=2, le=LARGEST_WHOLE_NUMBER)] = 64
 
+    @property
+    def last(self) -> int:
+        """The most rounds that are made."""
+        return self.most if self.rounds == "until" else self.rounds
+
 
 class Study(Record):
     """Every setting of a federated study: one study gives one result on every machine.
@@ -392,8 +496,6 @@ class Study(Record):
     @property
     def pooled_model(self) -> PooledModel:
         """What is assumed of all silos' rows together, and the seed."""
-        from silomix.model.families import make_family  # numba is slow to import
-
         return PooledModel(self.prior, make_family(self.table_schema, self.prior), self.seed)
 
     @property
@@ -411,7 +513,7 @@ class Study(Record):
         """The most rounds in which silos draw labels for the coordinator."""
         if self.strategy == "exact":
             return self.schedule.iterations
-        return self.polish.most if self.polish.rounds == "until" else self.polish.rounds
+        return self.polish.last
 
     @property
     def sampling(self) -> Schedule:

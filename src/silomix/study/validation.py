@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from silomix.errors import SettingsError
 from silomix.model.sentences import at_least, did_you_mean
@@ -20,7 +20,6 @@ from silomix.model.sentences import at_least, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pydantic_core import ErrorDetails
 
 KeyPath = tuple[str | int, ...]
 # One thing to put right: where it is, and what is wrong, as the end of a sentence.

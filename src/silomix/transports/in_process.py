@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from silomix.messages import Query, SampleLocally, by_silo
-from silomix.messages.progress import Progress
+from silomix.messages.progress import Progress, Report
 from silomix.silo.answer import answer
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class InProcess:
         self,
         silos: Sequence[Silo],
         threads: int = 1,
-        report: Callable[[Progress], None] | None = None,
+        report: Report | None = None,
         handlers: Mapping[type, Callable[[Any, Silo], Any]] | None = None,
     ) -> None:
         each = max(1, threads // len(silos))
@@ -70,7 +70,7 @@ class InProcess:
                 raise
         return {name: reply.result() for name, reply in replies.items()}
 
-    def _listen(self, name: str) -> Callable[[Progress], None]:
+    def _listen(self, name: str) -> Report:
         def note(progress: Progress) -> None:
             if self._stop.is_set():
                 raise InterruptedError("another silo stopped the run")

@@ -18,8 +18,8 @@ from joblib.parallel import get_active_backend
 
 from silomix import messages
 from silomix.errors import SiloError
-from silomix.messages.progress import Progress
-from silomix.silo.answer import HANDLERS, answer, permit, ready_rows, shown_draws
+from silomix.messages.progress import Progress, Report
+from silomix.silo.answer import HANDLERS, answer, permit, shown_draws
 from silomix.silo.local import Silo
 from silomix.silo.store import Store
 
@@ -37,7 +37,7 @@ CHANCES = 2
 NEEDS: dict[type, tuple[str, Callable[[Silo], object]]] = {
     messages.DivergenceCost: ("kept", lambda silo: silo.store.kept),
     messages.LogLikelihood: ("matched", shown_draws),
-    messages.PolishRound: ("prepared", lambda silo: ready_rows(silo).prepared),
+    messages.PolishRound: ("prepared", lambda silo: silo.rows.prepared),
     messages.AssignRows: ("kept", lambda silo: silo.store.kept),
 }
 # what a worker may add to the asker's store
@@ -52,12 +52,7 @@ class Joblib:
     rows stay up from question to question.
     """
 
-    def __init__(
-        self,
-        silos: Sequence[Silo],
-        jobs: int = 1,
-        report: Callable[[Progress], None] | None = None,
-    ) -> None:
+    def __init__(self, silos: Sequence[Silo], jobs: int = 1, report: Report | None = None) -> None:
         self.silos = tuple(silos)
         self.names = tuple(silo.name for silo in silos)
         self._jobs, self._report = jobs, report

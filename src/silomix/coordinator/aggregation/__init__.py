@@ -16,18 +16,15 @@ from silomix.coordinator.aggregation.objective import Objective, contingency, fe
 from silomix.coordinator.aggregation.simplex import hypercube, join
 from silomix.coordinator.aggregation.solvers import Solution, few_rounds, lbfgs, psgd
 from silomix.messages import Release, ShareReleases, Silos
-from silomix.messages.released_draws import MATCHED_STREAM, shared_draws
-from silomix.messages.rounding import has_rules, join_said, read_said
-from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
+from silomix.messages.released_draws import MATCHED_STREAM, has_rules, mix, read_said, shared_draws
+from silomix.model.draws import Correspondence, MatchedDraws, PooledModel, SiloWeights
 from silomix.model.families.family import SMALLEST
-from silomix.model.families.mixing import mix, some_draws
 from silomix.study.settings import Lbfgs, Psgd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.prior import PooledModel
     from silomix.study import Aggregation
 
 __all__ = ["Aggregated", "aggregate"]
@@ -109,7 +106,7 @@ def aggregate(
             family = model.family
             here = settings.oracle == "contingency"
             oracle = contingency(silos, family, threads) if here else federated(silos, share)
-            some, reading = some_draws(matched, 0, used), settings.log_determinant
+            some, reading = matched.some(0, used), settings.log_determinant
             objective = Objective(some, oracle, model.prior.alpha, family, reading)
             start = size_weights(rows, correspondence)
             found = maximise(objective, start, settings, model.seed)
@@ -132,7 +129,7 @@ def _draw_product(
     weights = rng.dirichlet(product.weights, size=count)
     profiles = model.family.draw(product.profiles, rng, count)
     if any(has_rules(release) for release in given):
-        said = join_said([read_said(release) for release in given])
+        said = read_said(*given)
         behind = [
             model.family.draw_behind(said.of(np.flatnonzero(groups == c)), count, rng)
             for c in range(len(product.profiles))

@@ -33,18 +33,17 @@ from scipy.special import gammaln
 
 from silomix.coordinator.aggregation.simplex import blocks_held, join, split
 from silomix.errors import PolicyRefusal
-from silomix.kernels.distinct_rows import distinct_rows, row_table
-from silomix.kernels.likelihood import expected_counts
+from silomix.kernels.likelihood import distinct_rows, expected_counts, row_table
 from silomix.messages import CountDistinctRows, LogLikelihood, LogLikelihoodReply
-from silomix.model.families.mixing import mean_log_likelihood, mix, mix_gradient
+from silomix.messages.released_draws import mean_log_likelihood, mix, mix_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from silomix.kernels.arrays import Bools, Floats
     from silomix.messages import DistinctRows, ShareReleases, Silos
+    from silomix.messages.released_draws import Expected
     from silomix.model.draws import MatchedDraws
-    from silomix.model.families.mixing import Expected
     from silomix.model.families.product import Product
 
     # the draws, the place of the first among all, λ (start, silo) and μ (start, silo, cluster)

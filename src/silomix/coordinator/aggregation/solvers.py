@@ -28,7 +28,6 @@ from scipy.optimize import OptimizeResult, minimize
 
 from silomix.coordinator.aggregation import simplex
 from silomix.coordinator.aggregation.objective import Evaluation, determinant_factors, evaluate
-from silomix.model.families.mixing import some_draws
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,7 +157,7 @@ def psgd(objective: Objective, starts: Floats, settings: Psgd, floor: float, rng
     draws = objective.matched.weights.shape[1]
     edges = np.linspace(0, draws, min(BATCHES, draws) + 1).astype(int)
     parts = [
-        replace(objective, matched=some_draws(objective.matched, first, last), first=int(first))
+        replace(objective, matched=objective.matched.some(first, last), first=int(first))
         for first, last in pairwise(edges)
     ]
 

@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.coordinator.matching import paper_matchings
-from silomix.coordinator.matching.confidence import MOST_LOCAL_CLUSTERS, co_occurrence
-from silomix.coordinator.matching.evidence import Profile, group_under_drift, local_clusters
-from silomix.coordinator.matching.greedy import (
-    STRAY_ROWS,
-    absorb_groups,
-    evidence_groups,
-    folding_limit,
+from silomix.coordinator.matching import greedy, paper_matchings
+from silomix.coordinator.matching.evidence import (
+    MOST_LOCAL_CLUSTERS,
+    Profile,
+    co_occurrence,
+    group_under_drift,
+    local_clusters,
 )
-from silomix.coordinator.matching.unions import split_unions
-from silomix.model.draws import Correspondence
+from silomix.model.draws import Correspondence, PooledModel
 from silomix.study.settings import Ball, Divergence, Hungarian, Matching
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.messages import Release, Silos
-    from silomix.model.prior import PooledModel
 
 __all__ = ["match"]
 
@@ -65,26 +62,26 @@ def match(
     # the matchings of the paper know no drift: only what follows is judged under it
     groups = groups_of_paper(releases, settings, silos, model, for_matching)
 
-    limit = folding_limit(settings.absorb)
+    limit = greedy.folding_limit(settings.absorb)
     # a silo's stray rows are its own affair: how silos differ says nothing about them
-    own = absorb_groups(
-        clusters, np.arange(len(clusters.silo)), profile, limit=min(STRAY_ROWS, limit)
+    own = greedy.absorb_groups(
+        clusters, np.arange(len(clusters.silo)), profile, limit=min(greedy.STRAY_ROWS, limit)
     )
 
     def find(evidence: Profile) -> Ints:
-        return evidence_groups(clusters, evidence, own) if groups is None else groups
+        return greedy.evidence_groups(clusters, evidence, own) if groups is None else groups
 
     if drift and len(releases) > 1:
         found, profile = group_under_drift(clusters, profile, find)
     else:
         found = find(profile)
     if settings.absorb:
-        found = absorb_groups(clusters, found, profile, limit=limit)
+        found = greedy.absorb_groups(clusters, found, profile, limit=limit)
     confidence = None
     if len(found) <= MOST_LOCAL_CLUSTERS:
         confidence = co_occurrence(clusters, found, profile, for_confidence)
     if settings.absorb and polishes:
-        found, confidence = split_unions(clusters, found, profile, confidence)
+        found, confidence = greedy.split_unions(clusters, found, profile, confidence)
     found = number_by_rows(found, clusters.sizes)
     correspondence = Correspondence(
         silos=clusters.names,

@@ -22,13 +22,13 @@ from scipy.special import betaln, gammaln, logsumexp
 
 from silomix.coordinator.matching import any_family
 from silomix.kernels import grouping
+from silomix.kernels.arrays import Bools, Floats, Ints, Rng
 from silomix.model.families.dirichlet import sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import Release
     from silomix.model.families.product import Product
 
@@ -41,6 +41,10 @@ KAPPAS = np.geomspace(10.0, 1000.0, 8)
 TIE = 1e-9
 # how often to look again which variables drift, and to group again
 PASSES = 2
+# with more, the confidence is not computed
+MOST_LOCAL_CLUSTERS = 2000
+# sweeps dropped, and sweeps counted
+BURN_IN, SWEEPS = 50, 250
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,3 +296,35 @@ def gain_by_variable(clusters: LocalClusters, groups: Ints, profile: Profile) ->
     together = sum_by(blocks.group, counts, int(blocks.group.max()) + 1)
     joined, apart = (profile.evidence(sums).sum(axis=0) for sums in (together, counts))
     return joined - apart
+
+
+def co_occurrence(
+    clusters: LocalClusters, groups: Ints, profile: Profile, rng: Rng, sweeps: int = SWEEPS
+) -> Floats:
+    """Return how often each two local clusters share a group, over sampled groupings.
+
+    Block Gibbs over the local clusters (the merge step of SNOB: Zuanetti et al., 2019), which
+    starts from `groups`. A grouping's probability is proportional to the product over its
+    groups of Γ(blocks in it) and their profile evidence, as in `evidence_groups`; no group has
+    two blocks of one silo. Clusters of one silo that share a group in `groups` were put
+    there on purpose and stay together.
+
+    Parameters
+    ----------
+    clusters : all silos' clusters.
+    groups : (local,)
+    profile : how counts become evidence.
+    rng : the chain's randomness.
+    sweeps : how many to count, after the burn-in.
+
+    Returns
+    -------
+    (local, local), ones on the diagonal.
+    """
+    order = clusters.canonical_order()
+    found = sum_blocks(clusters, order, by_appearance(groups[order]))
+    counts, silo = profile.discount(found.counts), by_appearance(found.silo)
+    together = profile.sample_groupings(counts, silo, found.group, BURN_IN, sweeps, rng) / sweeps
+    of_local = np.empty(len(order), dtype=np.int64)
+    of_local[order] = found.block
+    return together[np.ix_(of_local, of_local)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from silomix.model.families import compiled_sweeps, feature_sweeps
 from silomix.model.families.categorical import Categorical
 from silomix.model.families.gaussian import Gaussian
 from silomix.model.families.gaussian_full import FullGaussian
@@ -16,11 +15,9 @@ from silomix.model.families.product import Product
 from silomix.model.families.student_t import StudentT
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
+    from silomix.model.draws import Prior
     from silomix.model.families.family import Family
     from silomix.model.families.numeric import NumberFamily
-    from silomix.model.prior import Prior
     from silomix.model.schema import Schema
 
 # The family of each kind of numbers, by the word that tables and study files have for it. A class
@@ -48,8 +45,3 @@ def make_family(schema: Schema, prior: Prior) -> Product:
         own = kind == "categorical"
         blocks.append(Categorical(variables, prior.beta) if own else KINDS[kind](variables))
     return Product(tuple(blocks))
-
-
-def sweeps_for(family: Product) -> ModuleType:
-    """Return the module whose functions run the sweeps of a family's chains."""
-    return compiled_sweeps if family.is_categorical else feature_sweeps

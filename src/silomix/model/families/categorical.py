@@ -3,8 +3,8 @@
 Fendler et al. (2026), section 3: within a cluster the variables are independent, variable q with
 probabilities p^q ~ Dirichlet(β, …, β). Missing cells are left out of the likelihood, which sums
 them out exactly. Statistics are level counts; parameters, level probabilities; posterior numbers,
-the shapes of the Dirichlets: all of them have a column for each level. Drift is that of
-`silomix.model.families.level_drift`.
+the shapes of the Dirichlets: all of them have a column for each level. Under drift a silo's
+own probabilities are p_sc^q ~ Dirichlet(κ_q m_c^q), m shared.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betaincinv, digamma, gammaln
+from scipy.special import betaincinv, digamma, gammaln, zeta
 
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
-from silomix.model.families import dirichlet, level_drift, level_rules
+from silomix.model.families import dirichlet, rounded
 from silomix.model.families.family import SMALLEST, Family
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from silomix.kernels.arrays import Array, Bools, Codes, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Rounded, Rules
+    from silomix.model.families.rounded import Rounded
+    from silomix.study.policy import Policy
 
 # stands for zero under a logarithm
 SMALLEST_PROBABILITY = 1e-300
@@ -201,8 +202,66 @@ class Categorical(Family):
         odd = together & (np.abs(sums - 1.0) > NORMALISED)
         return "has probabilities of a variable that do not sum to one" if odd.any() else ""
 
-    discount, log_remainder = level_drift.discount, level_drift.log_remainder
-    draw_own, log_marginal = level_drift.draw_own, level_drift.log_marginal
+    def draw_own(self, statistics: Ints, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
+        """Draw p_sc ~ Dirichlet(κ m_c + counts), m_c where κ = ∞: (silo, chain, cluster, level)."""
+        kappa = np.repeat(kappa, self.statistics, axis=1)[:, None, :]
+        drifts = np.broadcast_to(np.isfinite(kappa), statistics.shape)
+        own = np.array(np.broadcast_to(parameters, statistics.shape))
+        # most variables do not drift, and gamma variables are what takes the time
+        shapes = np.broadcast_to(kappa * parameters, own.shape)[drifts] + statistics[drifts]
+        own[drifts] = np.maximum(rng.standard_gamma(shapes), dirichlet.SMALLEST_GAMMA)
+        return np.where(drifts, own / dirichlet.level_totals(own, self.offsets), own)
+
+    def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
+        """Return ln p(counts | m, κ), (..., variable), without ln Γ(κ) − ln Γ(κ + Σn).
+
+        That term is a function of the counts' total, and does not depend on m.
+        """
+        by_level = np.repeat(kappa, self.statistics, axis=-1)
+        return np.asarray(self.known(_level_terms(statistics, parameters, by_level)))
+
+    def discount(self, statistics: Floats, kappa: Floats) -> Floats:
+        """Return the counts that say of m, without drift, what these say of it under drift.
+
+        A silo's counts n of one level and N of the others have the log-likelihood l(m) of a
+        Beta–binomial. The counts n′, N′ whose binomial log-likelihood has the same slope and
+        curvature at the posterior mean stand for them: about n (κ + 1)/(n + N + κ) in the middle,
+        and more where a level is never, or always, there, which drift explains less well. Every
+        level is compared with all others together.
+
+        Parameters
+        ----------
+        statistics : (..., level); kappa : (variable,)
+        """
+        if np.isinf(kappa).all():
+            return statistics
+        rest = dirichlet.level_totals(statistics, self.offsets) - statistics
+        by_level = np.repeat(kappa, self.statistics)
+        # an only level has all the probability, and cannot drift
+        drifts = np.isfinite(by_level) & (np.repeat(self.statistics, self.statistics) > 1)
+        m = np.where(drifts, self.near(statistics), 0.5)
+        k = np.where(drifts, by_level, 1.0)
+        x, y = k * m, k * (1 - m)
+        slope = k * (_digamma_rise(x, statistics) - _digamma_rise(y, rest))
+        curvature = k**2 * (_trigamma_fall(x, statistics) + _trigamma_fall(y, rest))
+        # n′/m − N′/(1 − m) = slope, n′/m² + N′/(1 − m)² = curvature; neither is negative
+        others = (curvature - slope / m) * m * (1 - m) ** 2
+        own = m * (slope + np.maximum(others, 0.0) / (1 - m))
+        return np.where(drifts, np.clip(own, 0.0, statistics), statistics)
+
+    def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
+        """Return ln p(counts | m, κ) less Σ n′ ln m at the posterior mean, n′ discounted.
+
+        Where counts of one silo are added up before they are discounted, this is what changes
+        beside the evidence of the discounted counts: (..., variable).
+        """
+        m = self.near(statistics)
+        terms = _level_terms(statistics, m, np.repeat(kappa, self.statistics))
+        terms -= np.log(m) * self.discount(statistics, kappa)
+        drifts = np.isfinite(kappa)
+        k = np.where(drifts, kappa, 1.0)
+        by_total = np.where(drifts, gammaln(k) - gammaln(k + self.known(statistics)), 0.0)
+        return np.asarray(self.known(terms) + by_total)
 
     def near(self, statistics: Floats) -> Floats:
         """Return the posterior means of the probabilities: (..., level)."""
@@ -234,27 +293,27 @@ class Categorical(Family):
         return tables + np.float64(self.beta)
 
     def disclose(
-        self, cells: Codes, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
+        self, cells: Codes, member: Floats, concentration: Floats, sizes: Ints, rules: Policy
     ) -> Rounded:
-        """Return what may leave of the levels' counts: see `silomix.model.families.level_rules`."""
-        counts = level_rules.whole_counts(cells, self.offsets, member)
+        """Return what may leave of the levels' counts: see `silomix.model.families.rounded`."""
+        counts = rounded.whole_counts(cells, self.offsets, member)
         given = concentration, counts, self.offsets, rules
-        worth = level_rules.without_rare(cells, member, *given)
+        worth = rounded.without_rare(cells, member, *given)
         shares, known = dirichlet.shares_of(counts, self.offsets), self.known(counts)
-        return level_rules.disclose(sizes, shares, worth, known, self.offsets, rules)
+        return rounded.disclose_levels(sizes, shares, worth, known, self.offsets, rules)
 
-    def basis(self, sizes: Ints, _: Floats, rules: Rules) -> Ints:
+    def basis(self, sizes: Ints, _: Floats, rules: Policy) -> Ints:
         """Say what each released profile is of: (cluster, variable)."""
-        return level_rules.profile_basis(sizes, self.statistics, rules)
+        return rounded.profile_basis(sizes, self.statistics, rules)
 
-    def breach(self, mean: Floats, _: Floats, sizes: Ints, rules: Rules) -> str:
+    def breach(self, mean: Floats, _: Floats, sizes: Ints, rules: Policy) -> str:
         """Say which released shares no rule lets out; nothing where all is well."""
         for variable, (start, end) in enumerate(pairwise(self.offsets)):
-            if not level_rules.could_leave(mean[:, start:end], sizes, rules):
+            if not rounded.could_leave(mean[:, start:end], sizes, rules):
                 return f"has a profile of variable {variable + 1} that is no rounded count of rows"
         return ""
 
-    draw_behind = level_rules.draw_behind
+    draw_behind = rounded.draw_behind_levels
 
 
 def one_hot(codes: Codes, offsets: Ints) -> Floats:
@@ -264,3 +323,21 @@ def one_hot(codes: Codes, offsets: Ints) -> Floats:
     row, variable = np.nonzero(codes < sizes)
     present[row, offsets[variable] + codes[row, variable]] = 1.0
     return present
+
+
+def _level_terms(counts: Array, mean: Floats, kappa: Floats) -> Floats:
+    """Return what each level adds to ln p(counts | m, κ): all (..., level)."""
+    terms = np.asarray(counts * np.log(mean))
+    n, m, k = (np.broadcast_to(array, terms.shape) for array in (counts, mean, kappa))
+    drifts = np.isfinite(k)
+    shapes = k[drifts] * m[drifts]
+    terms[drifts] = gammaln(shapes + n[drifts]) - gammaln(shapes)
+    return terms
+
+
+def _digamma_rise(x: Floats, n: Floats) -> Floats:
+    return np.asarray(digamma(x + n) - digamma(x))
+
+
+def _trigamma_fall(x: Floats, n: Floats) -> Floats:
+    return np.asarray(zeta(2.0, x) - zeta(2.0, x + n))  # ψ′(x) = ζ(2, x)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy.special import gammaln
 
-if TYPE_CHECKING:
-    from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
+from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
 
 # Draws that hardly move say no more than this many observations.
 LARGEST_CONCENTRATION = 1e9

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Rounded, Rules, Said
+    from silomix.model.families.rounded import Rounded, Said
     from silomix.model.schema import Variable
+    from silomix.study.policy import Policy
 
 # of a parameter that must be above zero: draws kept in float32 may be exactly zero
 SMALLEST = 1e-30
@@ -378,7 +379,7 @@ class Family(ABC):
 
     @abstractmethod
     def disclose(
-        self, cells: Array, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
+        self, cells: Array, member: Floats, concentration: Floats, sizes: Ints, rules: Policy
     ) -> Rounded:
         """Return what a policy lets out of a silo's clusters.
 
@@ -389,11 +390,11 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
+    def basis(self, sizes: Ints, concentration: Floats, rules: Policy) -> Ints:
         """Say what each released profile is of: (cluster, variable), see `rounded`."""
 
     @abstractmethod
-    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
+    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Policy) -> str:
         """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
 
     @abstractmethod

@@ -20,20 +20,17 @@ and four numbers of the posterior, (m, λ, a, b).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln
 
+from silomix.kernels.arrays import Floats, Reals, Rng
 from silomix.model.families.family import by_variable, flat
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
 from silomix.model.families.rounded import SAME
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from silomix.kernels.arrays import Floats, Reals, Rng
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
 # of a posterior: sums of squares are differences, and may come out below zero

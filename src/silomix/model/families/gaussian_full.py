@@ -16,12 +16,13 @@ posterior. What belongs to the block and to no single variable stands with the f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, multigammaln
 
+from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
 from silomix.model.families.gaussian import (
     LOG_2PI,
     MEAN_SIZES,
@@ -43,11 +44,6 @@ from silomix.model.families.symmetric_columns import (
     unpack,
     with_diagonal,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
 
 # of a correlation: the matrix must stay positive definite in single precision
 MOST_CORRELATED = 0.9999

@@ -23,22 +23,18 @@ at any α, as under drift, and the log probability of each α.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import betaincinv, betaln, digamma, gammaincinv, gammaln, logsumexp, softmax
 
+from silomix.kernels.arrays import Array, Floats, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
 from silomix.model.families.family import SMALLEST, by_variable, draw_places, flat, join, split
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
 from silomix.model.families.poisson import SHAPE, SIZES, SMALLEST_MEAN, Poisson
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from silomix.kernels.arrays import Array, Floats, Reals, Rng
 
 # Steps this small lose little at any α between: a cluster is not cut in two to make up for it.
 DISPERSIONS = np.append(0.0, 2.0 ** np.linspace(-6.0, 4.0, 17))

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from silomix.model.families import sum_rules
+from silomix.model.families import rounded
 from silomix.model.families.family import SMALLEST, Family, by_variable, flat, split
 from silomix.model.families.rounded import CLUSTER, SILO, UNIFORM
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals
-    from silomix.model.families.rounded import Rules
+    from silomix.study.policy import Policy
 
 # draws that hardly move say no more than this many rows
 MOST_ROWS = 1e9
@@ -172,13 +172,13 @@ class NumberFamily(Family):
         """Return sums in steps, (..., variable, sum), as they are: no spread of their own."""
         return units
 
-    def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
+    def basis(self, sizes: Ints, concentration: Floats, rules: Policy) -> Ints:
         """Say what each released mean is of: (cluster, variable)."""
         own = (concentration > 0) | (not rules.has_rules)
         return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
-    disclose, breach = sum_rules.disclose, sum_rules.breach
-    draw_behind = sum_rules.draw_behind
+    disclose, breach = rounded.disclose_sums, rounded.breach_sums
+    draw_behind = rounded.draw_behind_sums
 
     @abstractmethod
     def spread(self, parameters: Floats) -> Floats:
@@ -198,7 +198,7 @@ class ExactFamily(NumberFamily):
 
     has_rules = False
 
-    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
+    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Policy) -> str:
         """Say that no rule lets them out, whatever the release claims."""
         return f"has {self.word} that leave only where no rule is set"
 

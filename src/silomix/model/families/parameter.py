@@ -16,18 +16,14 @@ drift a silo's own θ is N(θ, 1/(κ + 1)).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy.special import expit, logit
 
+from silomix.kernels.arrays import Floats, Reals, Rng
 from silomix.model.families.family import by_variable, flat
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from silomix.kernels.arrays import Floats, Reals, Rng
 
 # rows that a prior is worth which nobody stated
 PRIOR_ROWS = 0.01

@@ -17,19 +17,15 @@ posterior, shape and rate of the gamma distribution.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln
 
+from silomix.kernels.arrays import Floats, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
 from silomix.model.families.family import SMALLEST, by_variable, flat
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from silomix.kernels.arrays import Floats, Reals, Rng
 
 SHAPE = 0.5
 SMALLEST_MEAN = 0.01

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Said
     from silomix.model.schema import Shard, Variable
 
-# what the last axis of an argument is; one that every block gets as it is; and a shard
-VARIABLE, PARAMETER, STATISTIC, NUMBER, AS_IT_IS, CELLS = range(6)
+# what the last axis of an argument is; one that all blocks get as it is; a shard; and a `Said`
+VARIABLE, PARAMETER, STATISTIC, NUMBER, AS_IT_IS, CELLS, SAID = range(7)
 
 # steps of EM that sums of hidden rows take; each leaves about 0.4 of the way to go
 SETTLING = 8
@@ -157,6 +156,9 @@ class Product:
             for place, (axis, array) in enumerate(zip(axes, given, strict=False)):
                 if axis == CELLS:
                     own[place] = array.cells[number]
+                elif axis == SAID:
+                    mean, sure = array.mean[:, spans[STATISTIC]], array.concentration
+                    own[place] = array._replace(mean=mean, concentration=sure[:, spans[VARIABLE]])
                 elif array is not None:
                     own[place] = array[..., spans[axis]]
             found.append(getattr(block, method)(*own, **named))
@@ -243,14 +245,4 @@ class Product:
     log_marginal = of_blocks(Family.log_marginal, STATISTIC, PARAMETER, VARIABLE)
     basis = of_blocks(Family.basis, AS_IT_IS, VARIABLE)
     breach = of_blocks(Family.breach, STATISTIC, VARIABLE, join=first_problem)
-
-    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
-        """Draw parameters that all sources share, given what they released: (draw, parameter)."""
-        found = []
-        for block, spans in zip(self.blocks, self._spans, strict=True):
-            own = said._replace(
-                mean=said.mean[:, spans[STATISTIC]],
-                concentration=said.concentration[:, spans[VARIABLE]],
-            )
-            found.append(block.draw_behind(own, draws, rng))
-        return np.asarray(side_by_side(found))
+    draw_behind = of_blocks(Family.draw_behind, SAID)

@@ -2,17 +2,50 @@
 
 A family says itself what its rules are, in three methods: `disclose`, what may leave of a silo's
 rows; `breach`, whether released numbers could have left so; and `draw_behind`, parameters given
-what a release can stand for. `level_rules` has those of categories, `sum_rules` those of numbers.
+what a release can stand for.
+
+Of categories, level counts are rounded, and none leaves below the minimum. Anybody who knows the
+policy can compute what it makes of counts. What a rounded release can stand for is sampled: taken
+for exact, rounded counts make intervals that are too short, and floors make rare levels too common.
+Counts are drawn on the set that would have been released so, together with the profile that they
+come from (`silomix.kernels.rounded_counts`). A stand-in profile says nothing of its cluster and is
+left out.
+
+Numbers leave as sums over a cluster's rows, Σx and for normal variables Σx², after three rules:
+
+- Each value is winsorised: one beyond the family's bounds counts as the bound. So a row that takes
+  another value, or leaves, moves a sum by no more than its reach, the gap of its `sum_bounds`.
+- A sum is rounded to a multiple of reach × max(1.25, base/4), one step. What is rounded is the
+  mean times the released concentration c, which is at most 1.25 times the number of known cells, or
+  base/4 times: so one row moves what is rounded by no more than a step, also where cells are
+  missing and where sizes were rounded.
+- No released variance is below a floor, so a constant column does not show as one.
+
+How many rows a mean is worth goes by the doubt about who belongs to the cluster, never by values,
+and leaves in steps of half octaves. A cluster with fewer known cells than the minimum has the pool
+of the others' means instead, or the prior's, and concentration 0, by which everyone can tell.
+
+Behind a release are all sums within half a step, and all smaller Σx² where the floor was used.
+`draw_behind_sums` samples them by Metropolis moves with the parameters integrated out, and then
+draws parameters given them. Values beyond the bounds stay winsorised: what that takes off a spread
+cannot be known from outside.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from silomix.kernels import rounded_counts
+from silomix.kernels.arrays import Bools, Codes, Floats, Ints, Rng
+from silomix.model.families import dirichlet
+from silomix.model.families.family import join, split
+
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Bools, Floats, Ints
+    from silomix.study.policy import Policy
 
 # Of a step of half an octave, as a share of its upper end.
 MIDDLE = 2**-0.25
@@ -30,22 +63,14 @@ NEAR = 1e-9
 # Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
 # simulated silos and not derived.
 DOUBT_POWER = 3.0
-
-
-class Rules(Protocol):
-    """What a family needs to know of a policy: see `silomix.study.policy.Policy`."""
-
-    @property
-    def minimum_count(self) -> int:
-        """The fewest rows that a released number may stand for."""
-
-    @property
-    def round_to(self) -> int:
-        """What counts leave as multiples of."""
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether any number is changed on its way out."""
+# Sweeps of `draw_behind_levels` that are dropped, more for each silo, and sweeps between draws.
+BURN_IN, BURN_IN_BY_SILO, THIN = 300, 100, 2
+# How many times its share of a sum a row may count, where cells are missing or sizes rounded.
+MARGIN = 1.25
+# A concentration of this share of the size is one step down.
+STEP_DOWN = 0.7
+# Sweeps of `draw_behind_sums`, and how far its moves go, as shares of what a release can stand for.
+SWEEPS, MOVES = 15, (1.0, 0.25)
 
 
 class Deed(NamedTuple):
@@ -95,12 +120,12 @@ class Said(NamedTuple):
         return Said._make(part[clusters] for part in self)
 
 
-def least_units(rules: Rules) -> int:
+def least_units(rules: Policy) -> int:
     """Return the smallest multiple of the base that reaches the minimum, in units of the base."""
     return -(-rules.minimum_count // rules.round_to)
 
 
-def round_counts(counts: Ints, rules: Rules) -> Ints:
+def round_counts(counts: Ints, rules: Policy) -> Ints:
     """Round counts to the policy's base, and to no less than its minimum: same axes."""
     base = rules.round_to
     return np.maximum((counts + base // 2) // base, least_units(rules)) * base
@@ -122,11 +147,6 @@ def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
     some = np.maximum(concentration, 1.0)
     steps = np.maximum(np.floor(2 * np.log2(full / some)), 0)
     return full * np.where(steps == 0, 1.0, MIDDLE * 2 ** (-steps / 2))
-
-
-def certain_members(member: Floats) -> Bools:
-    """Tell for which clusters no draw doubts who belongs: (cluster,) from (row, cluster)."""
-    return np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
 
 
 def worth_in_doubt(member: Floats) -> Floats:
@@ -155,3 +175,293 @@ def step_deed(before: Floats, after: Floats, base: int) -> Deed:
 def applied(number: int) -> str:
     """Return the result of a rule that changed so many numbers."""
     return "applied" if number else "not needed"
+
+
+def whole_counts(codes: Codes, offsets: Ints, member: Floats) -> Floats:
+    """Return how often each level occurs in each cluster, in whole numbers: (cluster, level).
+
+    The counts are means over the draws of who belongs, not those of the one partition, which are
+    biased where clusters overlap.
+    """
+    return np.rint(dirichlet.sum_cells(codes, offsets, member))
+
+
+def without_rare(
+    codes: Codes, member: Floats, drawn: Floats, counts: Floats, offsets: Ints, rules: Policy
+) -> Floats:
+    """Return concentrations to which counts under the policy's minimum did not contribute.
+
+    Draws of a rare level spread the more the more rows that are in doubt have it, so moments tell
+    those whom nobody has from the others. A variable with such a level takes what a row is worth
+    from the cluster's other variables, the median of them; where all have one, from the doubt
+    about its rows. Where no draw doubts who belongs, rows are worth what they are: moments would
+    say the same but for noise, which with few draws or a strong prior comes to more than a step.
+
+    Parameters
+    ----------
+    drawn : (cluster, variable), concentrations; counts : (cluster, level), of `whole_counts`.
+    """
+    known = np.rint(member.T @ (codes < np.diff(offsets)))
+    least = least_units(rules) * rules.round_to
+    rare = np.logical_or.reduceat(counts < least, offsets[:-1], axis=1)
+    shown = np.where(rare, np.nan, drawn / np.maximum(known, 1.0))
+    worth = worth_in_doubt(member)
+    some = ~rare.all(axis=1)
+    worth[some] = np.nanmedian(shown[some], axis=1)
+    certain = np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
+    worth[certain] = 1.0
+    return np.where(rare | certain[:, None], worth[:, None] * known, drawn)
+
+
+def disclose_levels(
+    sizes: Ints, mean: Floats, concentration: Floats, known: Floats, offsets: Ints, rules: Policy
+) -> Rounded:
+    """Apply a policy to one silo's profiles, small clusters folded already.
+
+    Parameters
+    ----------
+    sizes : (cluster,), rows, as released.
+    mean : (cluster, level), shares of whole counts, without the prior.
+    concentration : (cluster, variable), how many rows the draws are worth, without the prior.
+    known : (cluster, variable), how many rows the shares are of: those with a level, on average
+        over the draws of who belongs. Fewer than the minimum say nothing.
+    offsets : (variable + 1,), where each variable's levels start.
+    """
+    levels = np.diff(offsets)
+    basis = profile_basis(sizes, levels, rules)
+    profile = np.empty_like(mean)
+    for variable, (start, end) in enumerate(pairwise(offsets)):
+        own = basis[:, variable] == CLUSTER
+        for cluster in np.flatnonzero(own):
+            profile[cluster, start:end] = round_profile(
+                mean[cluster, start:end], known[cluster, variable], int(sizes[cluster]), rules
+            )
+        profile[~own, start:end] = pool(profile[own, start:end], sizes[own])
+    full = np.broadcast_to(sizes[:, None], concentration.shape).astype(np.float64)
+    coarse = np.where(basis == SILO, np.float64(rules.minimum_count), 0.0)
+    own = (basis == CLUSTER) & (known >= rules.minimum_count)
+    coarse[own] = coarse_concentration(concentration, full)[own]
+    shares = mean, profile, np.repeat(known, levels, axis=1)
+    deeds = (*_deeds(*shares, np.repeat(basis == CLUSTER, levels, axis=1), rules),)
+    deeds += (*stand_in_deeds(basis, "profiles", rules.minimum_count),)
+    return Rounded(profile, coarse, (*deeds, step_deed(concentration, coarse, rules.round_to)))
+
+
+def _deeds(
+    mean: Floats, profile: Floats, known: Floats, own: Bools, rules: Policy
+) -> Iterator[Deed]:
+    """Say what the rules did to profiles: all (cluster, level)."""
+    base, least, where, cells = rules.round_to, rules.minimum_count, "profiles", int(own.sum())
+    low = int((own & (np.rint(mean * known) < least_units(rules) * base)).sum())
+    moved = np.abs(profile - mean)[own].max(initial=0.0)
+    changed = int((own & (profile != mean)).sum())
+    inside = f"no probability moved by more than {moved:.3f}"
+    yield Deed("counts rounded", where, base, cells, changed, "applied", inside)
+    inside = f"{low} levels were under it and were raised to it"
+    yield Deed("minimum count", where, least, cells, low, applied(least), inside)
+
+
+def pool(profiles: Floats, sizes: Ints) -> Floats:
+    """Return what released profiles, (cluster, level), come to: (level,); uniform for none.
+
+    It is what stands in for a profile that is not released. Were it of the whole silo, the
+    released ones could be subtracted, and the one that is not would be left.
+    """
+    if not len(profiles):
+        return np.full(profiles.shape[1], 1.0 / profiles.shape[1])
+    return np.asarray(sizes @ profiles / sizes.sum())
+
+
+def profile_basis(sizes: Ints, levels: Ints, rules: Policy) -> Ints:
+    """Say what each released profile is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable).
+
+    A cluster with too few rows for every level to reach the minimum has no profile of its own
+    to release. What those that have one come to stands in, if there are any. It depends on
+    released numbers alone, so everyone can tell.
+
+    Parameters
+    ----------
+    sizes : (cluster,), as released.
+    levels : (variable,), how many each has.
+    """
+    own = sizes[:, None] >= levels * least_units(rules) * rules.round_to
+    return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
+
+
+def round_profile(mean: Floats, known: float, rows: int, rules: Policy) -> Floats:
+    """Return a profile whose levels, times the rows, are rounded counts: (level,).
+
+    Multiples of round_to/rows, each at least the minimum, summing to one. Levels under the
+    minimum are raised to it, the others share the rest in proportion, and what rounding leaves
+    over goes to the largest remainders. Where every level is under it, all get the same.
+
+    It is how often a level was seen that must reach the minimum. Where cells are missing, or it is
+    in doubt who belongs, its share of the rows may do so when that does not.
+
+    Parameters
+    ----------
+    mean : (level,), sums to one.
+    known : how many rows the mean is of.
+    rows : a multiple of the base, enough for every level to reach the minimum.
+    """
+    units, least = rows // rules.round_to, least_units(rules)
+    low = np.rint(mean * known) < least * rules.round_to
+    seen = np.ones(len(mean)) if low.all() else np.where(low, 0.0, mean)
+    released = np.empty(len(mean), dtype=np.int64)
+    rounded_counts.release_units(seen, units, least, released)
+    return released / units
+
+
+def could_leave(mean: Floats, sizes: Ints, rules: Policy) -> bool:
+    """Tell whether the profiles of a variable, (cluster, level), are such as leave a silo."""
+    units = mean * sizes[:, None] / rules.round_to
+    whole = (np.abs(units - np.rint(units)) <= SAME) & (units >= least_units(rules) - SAME)
+    own = whole.all(axis=1)
+    stand_ins = pool(mean[own], sizes[own]), np.full(mean.shape[1], 1.0 / mean.shape[1])
+    near = [np.abs(mean - other).max(axis=1) <= NEAR for other in stand_ins]
+    return bool((own | near[0] | near[1]).all())
+
+
+def draw_behind_levels(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
+    """Draw a profile that all sources share, given what they released: (draw, level).
+
+    Sources that no rule changed stand for themselves.
+    """
+    levels, ruled = block.statistics, (said.base > 0)[:, None]
+    base, sizes, least = (part[:, None] for part in (said.base, said.sizes, said.least))
+    base = np.maximum(base, 1)
+    released = np.rint(said.mean * sizes / base).astype(np.int64) * ruled
+    known = said.mean * np.repeat(said.concentration, levels, axis=1)
+    start = np.where(ruled, np.float64(base) * released, known)
+    own = sizes >= levels * least
+    worth = np.where(own, np.minimum(said.concentration / sizes, 1.0), 0.0)
+    worth = np.where(ruled, worth, 1.0)
+    units = np.where(ruled, least // base, 0)[:, 0]
+    profile = np.empty((draws, int(block.offsets[-1])))
+    for variable, (first, last) in enumerate(pairwise(block.offsets)):
+        some = worth[:, variable] > 0
+        given = rounded_counts.Sources(
+            np.ascontiguousarray(released[some, first:last]),
+            np.ascontiguousarray(start[some, first:last]),
+            said.base[some],
+            units[some],
+            worth[some, variable],
+        )
+        how = BURN_IN + BURN_IN_BY_SILO * len(given.worth), THIN, draws
+        profile[:, first:last], _ = rounded_counts.draw_behind(given, block.beta, *how, rng)
+    return profile
+
+
+def steps_of(block: Any, base: Ints | int) -> Floats:
+    """Return what sums are multiples of, (..., variable, sum), for bases (...,)."""
+    low, high = block.sum_bounds()
+    return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None] / 4) * (high - low))
+
+
+def disclose_sums(
+    block: Any, cells: Floats, member: Floats, concentration: Floats, sizes: Ints, rules: Policy
+) -> Rounded:
+    """Apply a policy to the numbers of one silo's clusters, small ones folded already.
+
+    Parameters
+    ----------
+    cells : (row, variable); member : (row, cluster), over the draws of who belongs.
+    concentration : (cluster, variable), how many rows the draws are worth, for comparison.
+    sizes : (cluster,), rows, as released.
+    """
+    near = np.clip(cells, *block.bounds())
+    sums = split(member.T @ block.features(near), len(block.statistic_words))
+    known = sums[..., 0]
+    # moments of the draws would tell of single values: one that comes and goes moves them
+    worth = worth_in_doubt(member)[:, None] * known
+    full = np.broadcast_to(sizes[:, None], known.shape).astype(np.float64)
+    steps = steps_of(block, rules.round_to)
+    few = full > known * np.maximum(MARGIN, rules.round_to / 4)
+    coarse = coarse_concentration(np.where(few, np.minimum(worth, STEP_DOWN * full), worth), full)
+    coarse[np.rint(known) < max(rules.minimum_count, 1)] = 0.0
+    own = np.asarray(coarse > 0)
+    per_step = np.where(own, coarse, 1.0)[..., None] / steps
+    mean = sums[..., 1:] / np.maximum(known, 1e-300)[..., None]
+    plain = np.rint(mean * per_step)
+    units = block.least_units(plain, per_step)
+    released = _stand_in(block, units / per_step, own, sizes)
+    where, rows = block.word, int(own.sum())
+    moved = np.abs(released - mean)[own].max(initial=0.0)
+    inside = f"{int(((near != cells) & ~np.isnan(cells)).sum())} values were beyond the bounds"
+    few_rows = f"{int((~own).sum())} have fewer known cells"
+    base, least = rules.round_to, rules.minimum_count
+    deeds = (
+        Deed("values winsorised", where, base, rows, 0, "applied", inside),
+        Deed("sums rounded", where, base, rows, 0, "applied", f"no mean moved over {moved:.3f}"),
+        Deed("smallest spread", where, base, rows, int((units != plain).sum()), "applied"),
+        Deed("minimum count", where, least, own.size, 0, "passed", few_rows),
+        *stand_in_deeds(block.basis(sizes, coarse, rules), where, least),
+        step_deed(concentration, coarse, base),
+    )
+    return Rounded(join([np.ones(known.shape)], released), coarse, deeds)
+
+
+def _stand_in(block: Any, means: Floats, own: Bools, sizes: Ints) -> Floats:
+    """Return means (cluster, variable, sum), those that are not `own` replaced by a stand-in."""
+    nothing = split(block.nothing(), len(block.statistic_words))[:, 1:]
+    rows = sizes[:, None] * own
+    pooled = np.einsum("cv,cvs->vs", rows, means) / np.maximum(rows.sum(axis=0), 1)[:, None]
+    other = np.where(np.asarray(own.any(axis=0))[:, None], pooled, nothing)
+    return np.where(own[..., None], means, other)
+
+
+def breach_sums(block: Any, mean: Floats, concentration: Floats, sizes: Ints, rules: Policy) -> str:
+    """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
+    means, own = split(mean, len(block.statistic_words))[..., 1:], concentration > 0
+    rows = np.where(own, concentration, 1.0)
+    down = 2 * np.log2(sizes[:, None] / rows) - 2 * np.log2(1 / MIDDLE)
+    if not (~own | (rows == sizes[:, None]) | (np.abs(down - np.rint(down)) <= SAME)).all():
+        return f"has concentrations of {block.word} that are no half octaves"
+    per_step = rows[..., None] / steps_of(block, rules.round_to)
+    units = np.rint(means * per_step)
+    same = np.abs(means * per_step - units) <= SAME
+    if not (same | ~own[..., None]).all():
+        return f"has sums of {block.word} that are no multiples of their step"
+    if (own[..., None] & (block.least_units(units, per_step) > units)).any():
+        return f"has {block.word} with less spread than may leave"
+    low, high = (np.rint(end * per_step) for end in block.sum_bounds())
+    inside = (units >= low) & (units <= block.least_units(high, per_step))
+    if (own[..., None] & ~inside).any():
+        return f"has means of {block.word} that no winsorised values have"
+    apart = np.abs(means - _stand_in(block, means, own, sizes))
+    known = (apart <= NEAR * (1 + np.abs(means))).all()
+    return "" if known else f"has {block.word} of clusters with too few rows"
+
+
+def draw_behind_sums(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
+    """Draw parameters that all sources share, given what they released: (draw, parameter)."""
+    means = split(said.mean, len(block.statistic_words))[..., 1:]
+    rows = said.concentration
+    open_ = (said.base > 0)[:, None] & (rows > 0)
+    per_step = np.where(open_, rows, 1.0)[..., None] / steps_of(block, said.base)
+    half = np.where(open_[..., None], 0.5 / per_step, 0.0)
+    low, high = means - half, means + half
+    units = np.rint(means * per_step)
+    # one step of Σx² less would have been raised: all that is smaller leaves like this
+    less = units - np.arange(units.shape[-1])
+    at_floor = open_[..., None] & (less != block.least_units(less, per_step))
+    low = np.where(at_floor, 0.0, low)
+    now = np.broadcast_to(means, (draws, *means.shape)).copy()
+    total = join([rows], rows[..., None] * means).sum(axis=0) + np.zeros((draws, 1))
+    value = block.log_evidence(total)
+    for source in np.tile(np.flatnonzero(open_.any(axis=1)), SWEEPS):
+        for far in MOVES:
+            old, wide = now[:, source], (high - low)[source]
+            shift = far * wide * (rng.random(old.shape) - 0.5)
+            trial = low[source] + wide * rng.random(old.shape) if far == 1.0 else old + shift
+            there = ((trial >= low[source]) & (trial <= high[source])).all(axis=-1)
+            trial = np.where(there[..., None], trial, old)
+            ones, n = np.zeros(rows[source].shape), rows[source]
+            changed = total + join([ones + np.zeros(there.shape)], n[:, None] * (trial - old))
+            found = block.log_evidence(changed)
+            rise = block.log_sums(trial, n) - block.log_sums(old, n) + found - value
+            takes = there & (np.log(rng.random(there.shape)) < rise)
+            now[:, source] = np.where(takes[..., None], trial, old)
+            total = np.where(np.repeat(takes, block.statistics, axis=-1), changed, total)
+            value = np.where(takes, found, value)
+    return np.asarray(block.draw(block.posterior(total), rng))

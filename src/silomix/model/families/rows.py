@@ -16,14 +16,16 @@ from scipy.special import log_softmax, logsumexp, softmax
 
 from silomix.kernels import feature_rows, gibbs_sweep
 from silomix.kernels.compilation import split_work
-from silomix.kernels.distinct_rows import RowTable, distinct_rows, row_table
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
 from silomix.kernels.layout import Layout, lay_out, level_counts, make_workspace
 from silomix.kernels.likelihood import (
     RowMembership,
+    RowTable,
+    distinct_rows,
     expected_counts,
     log_weights,
     make_steps,
+    row_table,
     share_rows,
 )
 from silomix.kernels.random_numbers import fold
@@ -263,22 +265,6 @@ class Rows:
             scores[hides] = np.swapaxes(self._log_densities(apart, parameters), 0, 1)
         logs = np.log(np.maximum(weights, SMALLEST_PROBABILITY))
         return np.asarray(log_softmax(scores + logs, axis=2))
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What all chains of a shard share: its rows, and the prior of the weights."""
-
-    rows: Rows
-    components: int
-    alpha: float
-
-
-def prepare(shard: Shard, components: int, alpha: float, family: Product) -> Plan:
-    """Return the plan of sweeps over a shard, with the silo's share of the prior."""
-    # made now: chains that run side by side would each make their own
-    prepared = Rows(shard, family).prepared
-    return Plan(Rows(shard, family, prepared), components, alpha)
 
 
 def draw_weights(shapes: Floats, rng: Rng) -> Floats:

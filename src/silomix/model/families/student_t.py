@@ -28,18 +28,14 @@ that on ln σ is ν/(ν + 3). In the units above, n such rows have n for v, w an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy.special import digamma, gammaln
 from scipy.stats import t as student
 
+from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 from silomix.model.families.family import by_variable, flat, split
 from silomix.model.families.gaussian import LOG_2PI, Gaussian
 from silomix.model.families.numeric import ExactFamily
-
-if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 
 # ν: tails heavy enough for outliers, and a variance
 FREEDOM = 4.0

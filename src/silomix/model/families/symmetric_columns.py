@@ -7,12 +7,10 @@ variables before it.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from silomix.kernels.arrays import Array, Floats, Ints
+from silomix.kernels.arrays import Array, Floats, Ints
 
 # of an eigenvalue
 SMALLEST = 1e-12

@@ -9,13 +9,13 @@ import contextlib
 import io
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from silomix.errors import SiloError, SilomixError
-from silomix.messages.progress import Progress
+from silomix.messages.progress import Progress, Report
 from silomix.posterior import Posterior, load
 from silomix.silo.local import without
 from silomix.study import Study, write_study
@@ -144,7 +144,7 @@ def run_live(
     retries: int = 2,
     left_out: Sequence[str] = (),
     wait: float = 120.0,
-    report: Callable[[Progress], None] | None = None,
+    report: Report | None = None,
 ) -> tuple[Posterior, Outcome]:
     """Run a study over the connected sites; return its posterior and how it went.
 
@@ -187,7 +187,7 @@ def stop_all(kit: Path) -> None:
 
 
 def _run_once(
-    session: Any, study: Study, deadline: float, report: Callable[[Progress], None] | None
+    session: Any, study: Study, deadline: float, report: Report | None
 ) -> tuple[Outcome, Posterior | None]:
     """Submit once, follow to the end, and read what the run left."""
     with tempfile.TemporaryDirectory(prefix="silomix-") as scratch:
