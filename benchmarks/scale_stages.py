@@ -18,8 +18,9 @@ from silomix.coordinator.aggregation import aggregate, size_weights
 from silomix.coordinator.aggregation.objective import Objective, contingency, evaluate, of_rows
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
+from silomix.kernels.distinct_rows import distinct_rows, row_table
 from silomix.kernels.layout import KeptDraws, lay_out, level_counts
-from silomix.kernels.likelihood import distinct_rows, expected_counts, row_table
+from silomix.kernels.likelihood import expected_counts
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages import AssignRows
 from silomix.messages.released_draws import matched_draws, with_effective_counts
@@ -29,13 +30,12 @@ from silomix.model.draws import (
     Draws,
     LocalPosterior,
     Partition,
-    PooledModel,
-    Prior,
     Schedule,
 )
 from silomix.model.families import make_family
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.sweeps import CategoryChain, prepare
+from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.model.table import load
 from silomix.silo.answer import answer

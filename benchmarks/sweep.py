@@ -20,9 +20,10 @@ import numpy as np
 from numba import njit
 
 from silomix.kernels.layout import KeptDraws
-from silomix.model.draws import Prior, Schedule
+from silomix.model.draws import Schedule
 from silomix.model.families import make_family
 from silomix.model.families.sweeps import CategoryChain, prepare
+from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo.sampler import Job, sample_shard
 

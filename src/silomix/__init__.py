@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from silomix.errors import SilomixError
-from silomix.model.draws import Diagnostics, Draws, LocalPosterior, Partition, Prior, Schedule
+from silomix.model.draws import Diagnostics, Draws, LocalPosterior, Partition, Schedule
+from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.simulate import simulate, simulate_like
 

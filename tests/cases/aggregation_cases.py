@@ -9,7 +9,7 @@ import numpy as np
 from cases.families import categories, model_of, shard_of
 
 from silomix.coordinator.aggregation.objective import of_rows
-from silomix.kernels.likelihood import distinct_rows
+from silomix.kernels.distinct_rows import distinct_rows
 from silomix.messages import (
     CountDistinctRows,
     DistinctRows,
@@ -20,8 +20,9 @@ from silomix.messages import (
     ShareReleases,
 )
 from silomix.messages.released_draws import matched_draws, shared_draws
-from silomix.model.draws import Correspondence, Prior
+from silomix.model.draws import Correspondence
 from silomix.model.families.rows import Rows
+from silomix.model.prior import Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6
 PRIOR = Prior()

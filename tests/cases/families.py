@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from silomix.model.draws import PooledModel, Prior
 from silomix.model.families.categorical import Categorical
 from silomix.model.families.product import Product
+from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Shard, Variable
 
 

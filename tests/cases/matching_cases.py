@@ -12,8 +12,8 @@ from scipy.stats import binomtest
 from silomix.coordinator.matching.evidence import LocalClusters, Profile
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference
-from silomix.model.draws import Prior
 from silomix.model.families.rows import Rows
+from silomix.model.prior import Prior
 
 PRIOR = Prior()
 # levels of the variables where nothing else is said

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from silomix import local_posterior
-from silomix.model.draws import Prior, Schedule
+from silomix.model.draws import Schedule
+from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo.release import make_release
 from silomix.silo.sampler import Job, sample_shard

@@ -5,15 +5,8 @@ from __future__ import annotations
 import numpy as np
 from cases.aggregation_cases import dirichlet_levels, level_counts
 
-from silomix.model.draws import (
-    Diagnostics,
-    Draws,
-    LocalPosterior,
-    Partition,
-    Prior,
-    Schedule,
-    Trace,
-)
+from silomix.model.draws import Diagnostics, Draws, LocalPosterior, Partition, Schedule, Trace
+from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 
 PRIOR = Prior()

@@ -19,11 +19,12 @@ from scipy.special import logsumexp
 
 from silomix.kernels import feature_rows
 from silomix.kernels.layout import KeptDraws
-from silomix.model.draws import Prior, Schedule
+from silomix.model.draws import Schedule
 from silomix.model.families import KINDS, make_family
 from silomix.model.families.numeric import NumberFamily
 from silomix.model.families.rows import Rows
 from silomix.model.families.sweeps import CategoryChain, FeatureChain, prepare
+from silomix.model.prior import Prior
 from silomix.model.schema import Variable
 
 # levels of the variables; twenty are more than the kernels count byte by byte

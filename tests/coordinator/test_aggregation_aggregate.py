@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from silomix.coordinator.aggregation import aggregate, objective_draws
 from silomix.errors import PolicyRefusal
 from silomix.messages import LogLikelihood
-from silomix.model.draws import Correspondence, Prior
+from silomix.model.draws import Correspondence
+from silomix.model.prior import Prior
 from silomix.study.policy import echo, find_policy
 from silomix.study.settings import Aggregation, FewRounds, Lbfgs, Psgd
 

@@ -12,8 +12,9 @@ from silomix.coordinator.aggregation.closed_form import (
     inverse_variances,
     multiply,
 )
-from silomix.model.draws import MatchedDraws, Prior
+from silomix.model.draws import MatchedDraws
 from silomix.model.families.dirichlet import draw_levels, fit_dirichlet
+from silomix.model.prior import Prior
 
 DRAWS = 4000
 # relative error allowed to a concentration from 4,000 draws: four standard errors and more

@@ -15,8 +15,8 @@ from statistical.exact import FALSE_ALARM
 from silomix.coordinator.matching import any_family
 from silomix.coordinator.matching.evidence import Profile
 from silomix.kernels import grouping
-from silomix.model.draws import Prior
 from silomix.model.families import make_family
+from silomix.model.prior import Prior
 
 SILO = np.array([0, 0, 1, 1, 2])
 LEVELS = (Category("a"), Category("b", 3))

@@ -8,14 +8,8 @@ from cases import sweep_twin as reference
 from cases.kernel_twins import expected_counts_definition
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.kernels.likelihood import (
-    LANES,
-    SMALLEST_MASS,
-    distinct_rows,
-    fuse_probabilities,
-    level_columns,
-    row_table,
-)
+from silomix.kernels.distinct_rows import distinct_rows, level_columns, row_table
+from silomix.kernels.likelihood import LANES, SMALLEST_MASS, fuse_probabilities
 from silomix.kernels.likelihood import expected_counts as counts_of_rows
 
 # sums of some thousand positive terms, added in another order

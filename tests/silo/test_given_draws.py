@@ -10,8 +10,8 @@ import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import DataError, PolicyRefusal, SettingsError
-from silomix.model.draws import Prior
 from silomix.model.families import make_family
+from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Variable
 from silomix.silo import given_draws
 from silomix.silo.given_draws import Given, read_draws

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import silomix
-from silomix.model.draws import Prior, Schedule
+from silomix.model.draws import Schedule
 from silomix.model.families import make_family
 from silomix.model.families.rows import Rows
 from silomix.model.metrics import adjusted_rand_index
+from silomix.model.prior import Prior
 from silomix.model.table import load
 from silomix.silo.local import join_components, starting_labels
 from silomix.silo.partition import log_partition_prior

@@ -17,9 +17,9 @@ from cases.number_cases import (
 
 from silomix.messages.message_checks import breaches, release_problems
 from silomix.messages.released_draws import read_said
-from silomix.model.draws import Prior
 from silomix.model.families import make_family, rounded
 from silomix.model.families.rounded import Said, round_counts
+from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard
 from silomix.study.policy import PRESETS, Policy
 

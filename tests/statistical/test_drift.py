@@ -18,8 +18,9 @@ from statistical.polish_oracle import PolishingSilos
 
 from silomix.coordinator.exact_strategy import sample_exactly
 from silomix.coordinator.polish import Start, draw_profiles, draw_shared, polish
-from silomix.model.draws import Prior, Schedule
+from silomix.model.draws import Schedule
 from silomix.model.families.dirichlet import draw_levels
+from silomix.model.prior import Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical

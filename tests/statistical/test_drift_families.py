@@ -17,12 +17,12 @@ import silomix.coordinator.polish
 from silomix.coordinator import polish
 from silomix.coordinator.polish import Shared, draw_profiles, draw_shared
 from silomix.kernels.dirichlet_multinomial import GRID
-from silomix.model.draws import Prior
 from silomix.model.families import make_family
 from silomix.model.families.gaussian import Gaussian
 from silomix.model.families.negative_binomial import NegativeBinomial
 from silomix.model.families.product import Product
 from silomix.model.families.student_t import StudentT
+from silomix.model.prior import Prior
 from silomix.model.schema import Schema
 
 pytestmark = pytest.mark.statistical

@@ -19,7 +19,7 @@ from statistical.exact import (
     masses,
 )
 
-from silomix.model.draws import Prior
+from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
 

@@ -24,7 +24,7 @@ from statistical.exact import (
 )
 
 from silomix.kernels.random_numbers import chain_key
-from silomix.model.draws import Prior, Schedule
+from silomix.model.draws import Schedule
 from silomix.model.families import make_family
 from silomix.model.families import sweeps as sweeping
 from silomix.model.families.gaussian import Gaussian
@@ -32,6 +32,7 @@ from silomix.model.families.gaussian_full import FullGaussian
 from silomix.model.families.negative_binomial import NegativeBinomial
 from silomix.model.families.poisson import Poisson
 from silomix.model.families.student_t import StudentT
+from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
 

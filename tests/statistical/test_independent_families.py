@@ -10,9 +10,10 @@ from scipy import stats
 from statistical.exact import FALSE_ALARM
 
 from silomix.kernels.layout import KeptDraws
-from silomix.model.draws import Prior, Schedule
+from silomix.model.draws import Schedule
 from silomix.model.families import make_family
 from silomix.model.families.sweeps import FeatureChain, prepare
+from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
 

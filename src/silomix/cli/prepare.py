@@ -15,11 +15,11 @@ from silomix.cli.command import COLUMNS, WORDS, command, settings_of, split, stu
 from silomix.cli.terminal import Shown
 from silomix.kernels.arrays import Ints
 from silomix.messages.progress import showing
-from silomix.model.draws import Prior
 from silomix.model.families import make_family
 from silomix.model.families.rows import Rows
 from silomix.model.files import writing
 from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
+from silomix.model.prior import Prior
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema
 from silomix.model.sentences import listing, one_of

@@ -22,7 +22,7 @@ from silomix.coordinator.matching.greedy import folding_limit
 from silomix.coordinator.polish import Shared, ask_round, draw_profiles
 from silomix.messages import ReleasedDiagnostics, Silos
 from silomix.model.diagnostics import diagnose
-from silomix.model.draws import PooledModel, Schedule, SiloProfiles
+from silomix.model.draws import Schedule, SiloProfiles
 from silomix.model.families.categorical import Categorical
 from silomix.model.families.product import Product
 from silomix.model.schema import Variable
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints
+    from silomix.model.prior import PooledModel
     from silomix.study import Study
 
     Report = Callable[[int, int], None]

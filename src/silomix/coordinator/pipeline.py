@@ -16,7 +16,7 @@ from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
 from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress, Report
 from silomix.messages.released_draws import with_effective_counts
-from silomix.model.draws import Correspondence, PooledModel, SiloProfiles, SiloWeights
+from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.families.dirichlet import sum_by
 from silomix.posterior.chains import SILO_DRAWS, polish_chains
 from silomix.posterior.global_posterior import Parts, Posterior, ordered
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from silomix.kernels.arrays import Floats, Ints, Reals
+    from silomix.model.prior import PooledModel
     from silomix.study import Study
 
 

@@ -36,7 +36,7 @@ import numpy as np
 
 from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.messages import PolishReply, PolishRound, Silos
-from silomix.model.draws import MatchedDraws, PooledModel, SiloProfiles
+from silomix.model.draws import MatchedDraws, SiloProfiles
 from silomix.model.families.dirichlet import draw_levels
 from silomix.posterior.chains import keeps_own, kept_rounds, own_last, rounds_with_own
 from silomix.posterior.verdict import PolishTrace, count_bytes
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng, Singles
     from silomix.model.families.product import Product
+    from silomix.model.prior import PooledModel
     from silomix.study import Polish
 
 # Sets the coordinator's polish draws apart from other draws of the same seed.

@@ -23,9 +23,9 @@ from silomix.messages import Release, SampleLocally, container, csv_tables
 from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, shorten
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
-from silomix.model.draws import Prior
 from silomix.model.families import make_family
 from silomix.model.files import read_file, replace_file, writing
+from silomix.model.prior import Prior
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from silomix.model.draws import MatchedDraws, PooledModel
+from silomix.model.draws import MatchedDraws
 from silomix.model.families.categorical import SMALLEST_PROBABILITY
 from silomix.model.families.family import SMALLEST
 from silomix.model.families.rounded import MIDDLE, Said, least_units
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from silomix.messages import DivergenceCost, Release, ShareReleases
     from silomix.model.families.product import Product
     from silomix.model.families.rows import Rows
+    from silomix.model.prior import PooledModel
 
     # weights and parameters -> log-likelihood, members and statistics of rows, as `Rows.expected`
     Expected = Callable[[Floats, Floats], tuple[Floats, Floats, Floats]]

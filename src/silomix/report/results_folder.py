@@ -12,9 +12,9 @@ from silomix.model.files import private_folder, replace_file, whole_file, writin
 from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import listing
 from silomix.model.spreadsheet import write_table
-from silomix.report import write_report
 from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text
+from silomix.report.page import write_report
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
 from silomix.study import write_study
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError
-from silomix.kernels.likelihood import distinct_rows
+from silomix.kernels.distinct_rows import distinct_rows
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import released_draws
 from silomix.messages.container import digest_record

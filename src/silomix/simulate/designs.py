@@ -334,8 +334,8 @@ def _weights_of_table_1(present: tuple[range, ...], silos: int) -> Floats:
 
 
 def _family(schema: Schema) -> Product:
-    from silomix.model.draws import Prior
     from silomix.model.families import make_family
+    from silomix.model.prior import Prior
 
     return make_family(schema, Prior())
 

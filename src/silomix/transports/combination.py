@@ -17,9 +17,9 @@ from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataError, SettingsError
 from silomix.messages.folder import read_release
 from silomix.messages.released_draws import release_draws, shared_draws
-from silomix.model.draws import MatchedDraws, PooledModel, Prior
 from silomix.model.families import make_family
 from silomix.model.families.parameter import TRANSFORMS
+from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Variable
 from silomix.model.sentences import at_least, check_mapping, listing, one_of, quoted
 from silomix.silo import given_draws
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats
     from silomix.messages import Query, Release
+    from silomix.model.draws import MatchedDraws
     from silomix.posterior import Posterior
     from silomix.silo.given_draws import Given
 

@@ -17,7 +17,7 @@ from silomix.coordinator.aggregation.simplex import hypercube, join
 from silomix.coordinator.aggregation.solvers import Solution, few_rounds, lbfgs, psgd
 from silomix.messages import Release, ShareReleases, Silos
 from silomix.messages.released_draws import MATCHED_STREAM, has_rules, mix, read_said, shared_draws
-from silomix.model.draws import Correspondence, MatchedDraws, PooledModel, SiloWeights
+from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
 from silomix.model.families.family import SMALLEST
 from silomix.study.settings import Lbfgs, Psgd
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from silomix.kernels.arrays import Floats, Ints
+    from silomix.model.prior import PooledModel
     from silomix.study import Aggregation
 
 __all__ = ["Aggregated", "aggregate"]

@@ -21,8 +21,9 @@ from silomix.model.families.dirichlet import fit_dirichlet
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.draws import MatchedDraws, PooledModel
+    from silomix.model.draws import MatchedDraws
     from silomix.model.families.product import Product
+    from silomix.model.prior import PooledModel
 
 # draws that do not move have this variance, so that silos which all stand still count equally
 SMALLEST_VARIANCE = 1e-30

@@ -33,7 +33,8 @@ from scipy.special import gammaln
 
 from silomix.coordinator.aggregation.simplex import blocks_held, join, split
 from silomix.errors import PolicyRefusal
-from silomix.kernels.likelihood import distinct_rows, expected_counts, row_table
+from silomix.kernels.distinct_rows import distinct_rows, row_table
+from silomix.kernels.likelihood import expected_counts
 from silomix.messages import CountDistinctRows, LogLikelihood, LogLikelihoodReply
 from silomix.messages.released_draws import mean_log_likelihood, mix, mix_gradient
 

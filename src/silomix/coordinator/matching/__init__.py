@@ -18,12 +18,13 @@ from silomix.coordinator.matching.evidence import (
     group_under_drift,
     local_clusters,
 )
-from silomix.model.draws import Correspondence, PooledModel
+from silomix.model.draws import Correspondence
 from silomix.study.settings import Ball, Divergence, Hungarian, Matching
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.messages import Release, Silos
+    from silomix.model.prior import PooledModel
 
 __all__ = ["match"]
 

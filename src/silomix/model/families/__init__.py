@@ -15,9 +15,9 @@ from silomix.model.families.product import Product
 from silomix.model.families.student_t import StudentT
 
 if TYPE_CHECKING:
-    from silomix.model.draws import Prior
     from silomix.model.families.family import Family
     from silomix.model.families.numeric import NumberFamily
+    from silomix.model.prior import Prior
     from silomix.model.schema import Schema
 
 # The family of each kind of numbers, by the word that tables and study files have for it. A class

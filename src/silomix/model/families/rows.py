@@ -16,16 +16,14 @@ from scipy.special import log_softmax, logsumexp, softmax
 
 from silomix.kernels import feature_rows, gibbs_sweep
 from silomix.kernels.compilation import split_work
+from silomix.kernels.distinct_rows import RowTable, distinct_rows, row_table
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
 from silomix.kernels.layout import Layout, lay_out, level_counts, make_workspace
 from silomix.kernels.likelihood import (
     RowMembership,
-    RowTable,
-    distinct_rows,
     expected_counts,
     log_weights,
     make_steps,
-    row_table,
     share_rows,
 )
 from silomix.kernels.random_numbers import fold
