@@ -13,10 +13,6 @@ are one. A row starts from the score of the most common level of every variable 
 for each cell that differs from it, which in sparse tables is a few steps instead of one for each
 variable.
 
-Rows of many variables are fused as for the sampler: neighbouring variables become one column over
-the combinations that occur, so 94 conditions are about 24 columns. A combination's probability is
-the product of its levels', and its expected count counts for each of them.
-
 Their definitions in plain NumPy, in the tests, add up in another order: they agree to rounding.
 """
 
