@@ -18,7 +18,7 @@ from silomix import local_posterior, sample, simulate
 from silomix.messages.container import Envelope, encode
 from silomix.messages.folder import release_files
 from silomix.model.draws import Schedule
-from silomix.model.families.rounded import least_units, whole_counts
+from silomix.model.families.release_rounding import least_units, whole_counts
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo.release import make_release

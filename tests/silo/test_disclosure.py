@@ -8,8 +8,8 @@ from cases.families import categories
 from cases.release_cases import clustered
 
 from silomix.errors import PolicyRefusal
-from silomix.model.families import rounded
-from silomix.model.families.rounded import (
+from silomix.model.families import release_rounding
+from silomix.model.families.release_rounding import (
     CLUSTER,
     SILO,
     UNIFORM,
@@ -195,7 +195,7 @@ class TestDisclose:
         left = set()
         for few in (0.0, 0.1, 0.5, 1.0):
             mean = np.array([large, [few, 1 - few, few, 0.0, 1 - few]])
-            found = rounded.disclose_levels(
+            found = release_rounding.disclose_levels(
                 round_counts(sizes, policy), mean, known, known, offsets, policy
             )
             left.add(found.mean.tobytes())
@@ -207,7 +207,7 @@ class TestDisclose:
         for known, says in ((0, 0), (1, 0), (9, 0), (10, 10), (100, 100)):
             cells = np.array([[float(known)]])
             sizes = np.array([100])
-            found = rounded.disclose_levels(sizes, mean, cells, cells, offsets, DEFAULT)
+            found = release_rounding.disclose_levels(sizes, mean, cells, cells, offsets, DEFAULT)
             assert found.mean.tolist() == ([[0.1, 0.9]] if says else [[0.5, 0.5]])
             assert found.concentration[0, 0] == pytest.approx(says, rel=2**0.25 - 1)
 

@@ -17,8 +17,8 @@ from cases.number_cases import (
 
 from silomix.messages.message_checks import breaches, release_problems
 from silomix.messages.released_draws import read_said
-from silomix.model.families import make_family, rounded
-from silomix.model.families.rounded import Said, round_counts
+from silomix.model.families import make_family, release_rounding
+from silomix.model.families.release_rounding import Said, round_counts
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard
 from silomix.study.policy import PRESETS, Policy
@@ -41,7 +41,9 @@ def units(release):
     for block in FAMILY.blocks:
         size = int(block.statistics.sum())
         own = sums[:, place : place + size].reshape(len(sums), len(block.variables), -1)[..., 1:]
-        found.append((own / rounded.steps_of(block, policy.round_to)).reshape(len(sums), -1))
+        found.append(
+            (own / release_rounding.steps_of(block, policy.round_to)).reshape(len(sums), -1)
+        )
         place += size
     return np.concatenate(found, axis=1)
 

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import SamplingWarning, SettingsError
 from silomix.kernels.similarity import BYTE, contingency
-from silomix.model.families.rounded import whole_counts
+from silomix.model.families.release_rounding import whole_counts
 from silomix.silo.partition import partition
 from silomix.silo.relabel import RELABELLINGS, assign, local_posterior, mix_components
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED
-from silomix.model.families.rounded import STAND_INS
+from silomix.model.families.release_rounding import STAND_INS
 from silomix.model.sentences import quoted
 from silomix.posterior.characterise import nearly_same, single_silo_clusters
 from silomix.study.policy import Policy

@@ -40,7 +40,7 @@ from silomix.kernels.arrays import Ints
 from silomix.messages import Check, Release
 from silomix.messages.container import PLACE_IN_LIST, Arrays, declared_arrays
 from silomix.model.families import make_family
-from silomix.model.families.rounded import CLUSTER, SILO, UNIFORM
+from silomix.model.families.release_rounding import CLUSTER, SILO, UNIFORM
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Variable
 from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet

@@ -15,7 +15,7 @@ import numpy as np
 from silomix import messages
 from silomix.errors import MessageError
 from silomix.messages.container import MOST_ROWS, Envelope, axis_lengths, digest_record, shorten
-from silomix.model.families.rounded import least_units
+from silomix.model.families.release_rounding import least_units
 from silomix.study import Lbfgs, Study, digest
 from silomix.study.policy import Policy
 

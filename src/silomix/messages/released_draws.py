@@ -4,7 +4,7 @@
 for the aggregation; `make_reference` averages those of the silos matched so far, against which
 `divergence_cost` holds a silo's rows.
 
-The law of rounding is that of each kind of variable: `silomix.model.families.rounded`. Taken for
+The law of rounding is that of each kind of variable (`model.families.release_rounding`). Taken for
 exact, rounded numbers make intervals that are too short, and floors make rare levels too common; so
 what is behind them is drawn, together with the profile that it comes from.
 
@@ -25,7 +25,7 @@ import numpy as np
 from silomix.model.draws import MatchedDraws
 from silomix.model.families.categorical import SMALLEST_PROBABILITY
 from silomix.model.families.family import SMALLEST
-from silomix.model.families.rounded import MIDDLE, Said, least_units
+from silomix.model.families.release_rounding import MIDDLE, Said, least_units
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def weight_shapes(release: Release, alpha: float) -> Floats:
     size; the rows that the weights are worth fall with about the square of that. The square is
     a rule of thumb, seen on simulated silos and not derived. Variables that say nothing, whose
     concentration is 0, say nothing of doubt either. Under rules a full concentration stands for
-    a whole step (`model.families.rounded.coarse_concentration`), and its middle is taken; and
+    a whole step (`release_rounding.coarse_concentration`), and its middle is taken; and
     variables with rare levels, which doubt costs most, show what the others are worth
     (`without_rare`), so that the power is a little more than two.
     """

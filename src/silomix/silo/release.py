@@ -22,7 +22,7 @@ from silomix.errors import PolicyRefusal
 from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
 from silomix.messages.released_draws import release_medians
 from silomix.model import diagnostics as limits
-from silomix.model.families.rounded import STAND_INS, applied, round_counts
+from silomix.model.families.release_rounding import STAND_INS, applied, round_counts
 from silomix.silo.partition import largest_first
 from silomix.study.policy import OPEN, Policy, echo
 

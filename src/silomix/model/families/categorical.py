@@ -18,14 +18,14 @@ import numpy as np
 from scipy.special import betaincinv, digamma, gammaln, zeta
 
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
-from silomix.model.families import dirichlet, rounded
+from silomix.model.families import dirichlet, release_rounding
 from silomix.model.families.family import SMALLEST, Family
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from silomix.kernels.arrays import Array, Bools, Codes, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Rounded
+    from silomix.model.families.release_rounding import Rounded
     from silomix.study.policy import Policy
 
 # stands for zero under a logarithm
@@ -295,25 +295,25 @@ class Categorical(Family):
     def disclose(
         self, cells: Codes, member: Floats, concentration: Floats, sizes: Ints, rules: Policy
     ) -> Rounded:
-        """Return what may leave of the levels' counts: see `silomix.model.families.rounded`."""
-        counts = rounded.whole_counts(cells, self.offsets, member)
+        """Return what may leave of the levels' counts: see `model.families.release_rounding`."""
+        counts = release_rounding.whole_counts(cells, self.offsets, member)
         given = concentration, counts, self.offsets, rules
-        worth = rounded.without_rare(cells, member, *given)
+        worth = release_rounding.without_rare(cells, member, *given)
         shares, known = dirichlet.shares_of(counts, self.offsets), self.known(counts)
-        return rounded.disclose_levels(sizes, shares, worth, known, self.offsets, rules)
+        return release_rounding.disclose_levels(sizes, shares, worth, known, self.offsets, rules)
 
     def basis(self, sizes: Ints, _: Floats, rules: Policy) -> Ints:
         """Say what each released profile is of: (cluster, variable)."""
-        return rounded.profile_basis(sizes, self.statistics, rules)
+        return release_rounding.profile_basis(sizes, self.statistics, rules)
 
     def breach(self, mean: Floats, _: Floats, sizes: Ints, rules: Policy) -> str:
         """Say which released shares no rule lets out; nothing where all is well."""
         for variable, (start, end) in enumerate(pairwise(self.offsets)):
-            if not rounded.could_leave(mean[:, start:end], sizes, rules):
+            if not release_rounding.could_leave(mean[:, start:end], sizes, rules):
                 return f"has a profile of variable {variable + 1} that is no rounded count of rows"
         return ""
 
-    draw_behind = rounded.draw_behind_levels
+    draw_behind = release_rounding.draw_behind_levels
 
 
 def one_hot(codes: Codes, offsets: Ints) -> Floats:

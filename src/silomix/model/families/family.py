@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Rounded, Said
+    from silomix.model.families.release_rounding import Rounded, Said
     from silomix.model.schema import Variable
     from silomix.study.policy import Policy
 

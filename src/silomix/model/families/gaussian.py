@@ -30,7 +30,7 @@ from scipy.special import digamma, gammaincinv, gammaln
 from silomix.kernels.arrays import Floats, Reals, Rng
 from silomix.model.families.family import by_variable, flat
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
-from silomix.model.families.rounded import SAME
+from silomix.model.families.release_rounding import SAME
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
 # of a posterior: sums of squares are differences, and may come out below zero

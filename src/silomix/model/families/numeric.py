@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from silomix.model.families import rounded
+from silomix.model.families import release_rounding
 from silomix.model.families.family import SMALLEST, Family, by_variable, flat, split
-from silomix.model.families.rounded import CLUSTER, SILO, UNIFORM
+from silomix.model.families.release_rounding import CLUSTER, SILO, UNIFORM
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals
@@ -177,8 +177,8 @@ class NumberFamily(Family):
         own = (concentration > 0) | (not rules.has_rules)
         return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
-    disclose, breach = rounded.disclose_sums, rounded.breach_sums
-    draw_behind = rounded.draw_behind_sums
+    disclose, breach = release_rounding.disclose_sums, release_rounding.breach_sums
+    draw_behind = release_rounding.draw_behind_sums
 
     @abstractmethod
     def spread(self, parameters: Floats) -> Floats:

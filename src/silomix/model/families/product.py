@@ -15,7 +15,7 @@ import numpy as np
 
 from silomix.model.families.categorical import Categorical
 from silomix.model.families.family import Family
-from silomix.model.families.rounded import Rounded
+from silomix.model.families.release_rounding import Rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
