@@ -76,7 +76,7 @@ class TestCounting:
         [
             ("a", DEFAULT, {}, None),
             ("a", DEFAULT, {"study": "b"}, "allows 1 study of one table"),
-            ("", NONE, {}, "allows 0 studies of one table, and from 'people' answered were none"),
+            ("", NONE, {}, "allows 0 studies of one table; answered from 'people': none"),
             ("a", TWO, {"study": "b"}, None),
             ("ab", TWO, {"study": "c"}, "2 studies"),
             # the table has changed, or only columns that the study does not look at have
@@ -86,7 +86,7 @@ class TestCounting:
             ("a", DEFAULT, {"digest": "2"}, None),
             ("a", DEFAULT, {"policy": FINE}, "with another rounding, 10, 5, on 2"),
             # a copy under another name is the same table
-            ("a", DEFAULT, {"study": "b", "table": "copy"}, "from 'copy' answered were"),
+            ("a", DEFAULT, {"study": "b", "table": "copy"}, "answered from 'copy':"),
             ("a", DEFAULT, {"table": "copy"}, None),
             ("a", DEFAULT, {"study": "b", "table": "others", "digest": "2"}, None),
             ("a", MANY, {"study": "b", **GROWN}, None),
@@ -113,7 +113,7 @@ class TestOwner:
         grown = account(tmp_path, "b", **GROWN)
         note_left(grown, "Release")
         note_left(grown, "AssignReply")
-        assert "answered were" in refused(account(tmp_path, "c"))
+        assert "answered from" in refused(account(tmp_path, "c"))
         assert "is not as it was" in refused(account(tmp_path, "c", digest="2"))
         with pytest.raises(SettingsError, match="none yet"):
             allow_study(tmp_path / "absent.json", "b" * 64)
@@ -127,7 +127,7 @@ class TestOwner:
         note_left(account(tmp_path), "Release")
         begin_version(tmp_path / LEDGER)
         note_left(account(tmp_path, "b", **GROWN), "Release")
-        assert "answered were bbbb" in refused(account(tmp_path, "c", **GROWN))
+        assert "': bbbb" in refused(account(tmp_path, "c", **GROWN))
         note_left(account(tmp_path), "AssignReply")  # the study of then, from the rows of then
         (table,) = read_ledger(tmp_path / LEDGER).tables
         studies = [[one.study[0] for one in version.studies] for version in table.versions]
@@ -330,7 +330,7 @@ class TestDifferencing:
         assert not list(desk.glob("exchange2/answers/*/*"))
         assert not (desk / "release2").exists()
         assert not (desk / "north/silomix-store").exists()
-        command = words(second).partition("say so for this study: ")[2].partition(";")[0]
+        command = words(second).partition("To allow this study all the same: ")[2].partition(";")[0]
         assert run(*command.split()[1:]).exit_code == 0
         second = give(2)
         assert second.exit_code == 0, second.output

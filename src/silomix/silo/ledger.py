@@ -339,14 +339,16 @@ def _refuse(ledger: Ledger, account: Account) -> None:
         allowed = "1 study" if limit == 1 else f"{limit:,} studies"
         listed = ", ".join(f"{one.study[:16]} on {one.since[:10]}" for one in answered.values())
         otherwise = "; or let the policy's owner raise studies"
-        problem = f"its policy {account.policy.name!r} allows {allowed} of one table, and from "
-        problem += f"{name!r} answered were {listed or 'none yet'}"
+        problem = (
+            f"its policy {account.policy.name!r} allows {allowed} of one table; answered from "
+        )
+        problem += f"{name!r}: {listed or 'none yet'}"
     else:
         return
     raise PolicyRefusal(
-        f"{entry.silo}: {problem}. What left then and what would leave now, held against each "
-        "other, tell more than either, and of exactly the rows that differ. If that may be, say so "
-        f"for this study: {shlex.join([*where, '--allow', entry.study])}{otherwise}",
+        f"{entry.silo}: {problem}. Two answers compared can reveal more than either alone, most of "
+        "all about rows that differ. To allow this study all the same: "
+        f"{shlex.join([*where, '--allow', entry.study])}{otherwise}",
         code="studies",
     )
 
