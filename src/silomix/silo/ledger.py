@@ -339,10 +339,8 @@ def _refuse(ledger: Ledger, account: Account) -> None:
         allowed = "1 study" if limit == 1 else f"{limit:,} studies"
         listed = ", ".join(f"{one.study[:16]} on {one.since[:10]}" for one in answered.values())
         otherwise = "; or let the policy's owner raise studies"
-        problem = (
-            f"its policy {account.policy.name!r} allows {allowed} of one table; answered from "
-        )
-        problem += f"{name!r}: {listed or 'none yet'}"
+        problem = f"its policy {account.policy.name!r} allows {allowed} of one table; answered "
+        problem += f"from {name!r}: {listed or 'none yet'}"
     else:
         return
     raise PolicyRefusal(
