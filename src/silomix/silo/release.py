@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints, Reals, Singles
     from silomix.model.draws import LocalPosterior
     from silomix.model.families.product import Product
+
 # Stands for a count that the policy does not let out.
 WITHHELD = -1
 FOLDED = "small clusters folded"
