@@ -23,7 +23,7 @@ def rscript(tmp_path_factory):
     """Run R code, with the package installed in a library of its own."""
     if shutil.which("Rscript") is None:
         pytest.skip("needs R: apt-get install r-base")
-    needed = ("reticulate", "testthat", "knitr", "rmarkdown")
+    needed = ("reticulate", "testthat", "knitr", "rmarkdown", "posterior")
     for name in needed:
         if subprocess.run(["Rscript", "-e", f"library({name})"], capture_output=True).returncode:
             pytest.skip(f"needs the R package {name}: apt-get install r-cran-{name}")
