@@ -1,29 +1,17 @@
-"""One silo, opened with its table and policy, and its own posterior: sample, partition, relabel.
-
-Where chains have as many components as there are clusters, and none to spare, `starting_labels`
-says where they begin. From labels at random such a chain often rests where a component holds two
-clusters and another a stray row: a mixture with spare components gets out of there, one without
-does not. So each chain first runs a while with some times as many components under the same prior,
-few of which empty; then these are joined, the pair first whose joining leaves log p(rows, labels)
-largest, until as many are left as there are clusters. What is sampled is not changed by where a
-chain begins.
-"""
+"""One silo, opened with its table and policy, and its own posterior: sample, partition, relabel."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import gammaln
 
 from silomix.errors import DataError, SettingsError, StudyMismatch
-from silomix.model.draws import Draws, LocalPosterior, Partition, Schedule
 from silomix.model.families.rows import Rows
 from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.spreadsheet import write_table
@@ -33,7 +21,8 @@ from silomix.silo.ledger import Account, open_account
 from silomix.silo.partition import partition
 from silomix.silo.relabel import align_draws
 from silomix.silo.release import fold_small, make_release
-from silomix.silo.sampler import Job, sample_in_blocks, sample_shard
+from silomix.silo.sampler import Job, sample_in_blocks
+from silomix.silo.starting_labels import starting_labels
 from silomix.silo.store import Kept, Store, open_store
 from silomix.study import Study, digest
 from silomix.study.policy import OPEN, Policy
@@ -45,9 +34,10 @@ if TYPE_CHECKING:
 
     import narwhals as nw
 
-    from silomix.kernels.arrays import Array, Bytes, Floats, Ints
+    from silomix.kernels.arrays import Array, Ints
     from silomix.messages import Release
     from silomix.messages.progress import Report
+    from silomix.model.draws import Draws, LocalPosterior, Partition
     from silomix.model.schema import Shard
 
 # Draws, about, that a silo releases where a polish follows: they are only where it starts.
@@ -56,11 +46,6 @@ STARTING_DRAWS = 200
 ENOUGH_AGREEMENT = 0.85
 # A column of our own: the number that a row has in its table.
 ROW = "silomix: number of the row"
-# Components for each cluster, at most as many as there can be, and sweeps with them: after 100,
-# some chains on clusters that overlap have not found them.
-TIMES, MOST, SWEEPS = 3, 255, 600
-# Sets the draws here apart from those of the chains that begin where they end.
-STREAM = 0x6B6E77
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,37 +279,3 @@ def kept_posterior(silo: Silo) -> Kept:
             silo.store.keep(kept)
             return kept
         return silo.store.kept
-
-
-def starting_labels(shard: Shard, job: Job, threads: int) -> Bytes:
-    """Return labels for each chain of a job to begin with: (chain, row)."""
-    schedule = Schedule(SWEEPS, SWEEPS - 1, job.schedule.chains, 1, adaptive=False)
-    many = replace(job, components=min(TIMES * job.components, MOST), schedule=schedule)
-    draws = sample_shard(shard, replace(many, seed=job.seed ^ STREAM), threads=threads)
-    rows = Rows(shard, draws.silo_family)
-    how = job.components, rows, job.prior.alpha
-    found = [join_components(labels, *how) for labels in draws.labels]
-    return np.array(found, dtype=np.uint8)
-
-
-def join_components(labels: Bytes, clusters: int, rows: Rows, alpha: float) -> Array:
-    """Join components, (row,), until so many hold rows: (row,), numbered from 0."""
-    _, found, members = np.unique(labels, return_inverse=True, return_counts=True)
-    sums = rows.sum_statistics(found, len(members))
-
-    def score(members: Array, sums: Array) -> Floats:
-        """Return what components add to log p(rows, labels): (...,)."""
-        evidence = rows.family.log_evidence(sums).sum(axis=-1)
-        return np.asarray(evidence + gammaln(alpha + members) - gammaln(alpha))
-
-    while len(members) > clusters:
-        one, other = np.array(list(combinations(range(len(members)), 2))).T
-        apart = score(members, sums)
-        joint = score(members[one] + members[other], sums[one] + sums[other])
-        best = np.argmax(joint - apart[one] - apart[other])
-        kept, gone = one[best], other[best]
-        members[kept] += members[gone]
-        sums[kept] += sums[gone]
-        members, sums = np.delete(members, gone), np.delete(sums, gone, axis=0)
-        found = np.where(found == gone, kept, found - (found > gone))
-    return found
