@@ -29,8 +29,7 @@ that on ln σ is ν/(ν + 3). In the units above, n such rows have n for v, w an
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import digamma, gammaln
-from scipy.stats import t as student
+from scipy.special import digamma, gammaln, stdtrit
 
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 from silomix.model.families.family import by_variable, flat, split
@@ -46,7 +45,7 @@ OF_MEAN, OF_SCALE = (FREEDOM + 1) / (FREEDOM + 3), FREEDOM / (FREEDOM + 3)
 # factors of this many variables are multiplied before a logarithm is taken: no product overflows
 AT_ONCE = 8
 # places with equal shares of a cluster's rows, where two clusters' densities are compared
-PLACES = student.ppf((np.arange(32) + 0.5) / 32, FREEDOM)
+PLACES = stdtrit(FREEDOM, (np.arange(32) + 0.5) / 32)
 
 
 class StudentT(ExactFamily, Gaussian):
