@@ -119,7 +119,7 @@ class TestLabels:
     def test_a_line_per_row(self, rng):
         made = make_posterior(rng, rows=30)
         rows = made.assignment
-        frame = made.labels_frame(ids=[f"p{row}" for row in range(30)], probabilities=True)
+        frame = made.labels_frame(id=[f"p{row}" for row in range(30)], probabilities=True)
         assert frame["id"].tolist()[:2] == ["p0", "p1"]
         assert frame["silo"].tolist() == [SILOS[place] for place in rows.silos]
         assert frame["cluster"].tolist() == rows.labels.tolist()
@@ -139,7 +139,7 @@ class TestLabels:
     def test_refusals(self, rng):
         made = make_posterior(rng)
         with pytest.raises(DataError):
-            made.labels_frame(ids=[1, 2])
+            made.labels_frame(id=[1, 2])
         with pytest.raises(SilomixError, match="silo and threads are for other rows"):
             made.labels_frame(silo="silo")
         with pytest.raises(SilomixError):

@@ -140,7 +140,9 @@ def test_the_folder_of_the_whole_result(tmp_path, whole):
 def test_assigned_rows(whole):
     table = pd.DataFrame({"smoker": ["no", "yes", None], "stage": ["I", "II", "III"], "sex": "f"})
     table["site"] = ["north", None, "west"]
-    labels = whole.labels_frame(table=table, silo="site", threads=1)
+    table["patient"] = ["a", "b", "c"]
+    labels = whole.labels_frame("patient", table=table, silo="site", threads=1)
+    assert labels["id"].tolist() == ["a", "b", "c"]
     expected = whole.membership(table, silo="site")
     assert labels["row"].tolist() == [1, 2, 3]
     assert labels["silo"].fillna("nowhere").tolist() == ["north", "nowhere", "west"]

@@ -36,7 +36,6 @@ from silomix.posterior.outside_variables import (
 )
 from silomix.report import results_folder as folder
 from silomix.report import summary, write_report
-from silomix.study.roster import read_ids
 
 OUTSIDE, ODDS = "outside.csv", "odds.csv"
 
@@ -133,9 +132,8 @@ def assign_command(
     """
     folder.check_free([out], force=force)
     found = _load(_saved_in(results), name)
-    named = None if id_column is None else read_ids(table, id_column)
     how: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
-    labels = found.labels_frame(named, table=table, silo=silo, frame_like="pandas", **how)
+    labels = found.labels_frame(id_column, table=table, silo=silo, frame_like="pandas", **how)
     write_table(labels, out, private=True)
     record = summary.assigned_record(found, labels) | {"files": [out]}
     return Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")

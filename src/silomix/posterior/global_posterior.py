@@ -30,6 +30,7 @@ from silomix.posterior.membership import (
     table_membership,
     to_four_decimals,
 )
+from silomix.study.roster import read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +84,8 @@ class Assignment:
     membership : (row, cluster), P(cluster | row), float32, to four decimals.
     silos : (row,), the place of each row's silo.
     missing : (silo, variable), missing cells; None where a policy keeps them.
-    ids : (row,), what each row is called, where a column says so; saved files do not have it.
+    ids : (row,), what each row is called, where a column says so; a saved file, which may be handed
+        on, does not have it.
     """
 
     labels: Ints
@@ -431,7 +433,7 @@ class Posterior(Parts):
 
     def labels_frame(
         self,
-        ids: ArrayLike | None = None,
+        id: ArrayLike | str | None = None,
         *,
         table: Table | None = None,
         silo: str | None = None,
@@ -443,8 +445,9 @@ class Posterior(Parts):
 
         Parameters
         ----------
-        ids : (row,), what each row is called, such as `table["patient"]`; of the rows that were
-            fitted, by default what the column `id` of `fit` calls them.
+        id : the column of `table` that names each row, or (row,), the names themselves. Those that
+            `fit` was given are the default for the rows that were fitted; a saved posterior does
+            not have them, since it may be handed on.
         table, silo, threads : other rows than those that were fitted; as for `membership`.
         probabilities : whether to add the probability of each cluster: p0, p1, …
         frame_like : as for `summary`.
@@ -457,7 +460,7 @@ class Posterior(Parts):
 
         Examples
         --------
-        >>> posterior.labels_frame(ids=table.index).columns.tolist()
+        >>> posterior.labels_frame(id=table.index).columns.tolist()
         ['row', 'id', 'silo', 'cluster', 'probability', 'second']
         >>> new = posterior.labels_frame(table=table.head(3), silo="silo", probabilities=True)
         >>> new.columns.tolist()[2:]
@@ -466,16 +469,17 @@ class Posterior(Parts):
         if table is None and (silo is not None or threads is not None):
             raise SettingsError("silo and threads are for other rows; give their table, too")
         if table is None:
-            membership, ids = self._rows.membership, self._rows.ids if ids is None else ids
+            membership, id = self._rows.membership, self._rows.ids if id is None else id
             silos = np.array(self.silos, dtype=object)[self._rows.silos]
         else:
             frame = read_table(table)
+            id = read_ids(frame, id) if isinstance(id, str) else id
             silos = np.full(len(frame), None, dtype=object)
             if silo is not None:
                 cells = row_silos(frame, silo, self)
                 silos = np.array([*cells.texts, None], dtype=object)[cells.codes]
             membership = to_four_decimals(self.membership(frame, silo, threads=threads))
-        columns = label_columns(silos, membership, ids, probabilities=probabilities)
+        columns = label_columns(silos, membership, id, probabilities=probabilities)
         return make_frame(columns, frame_like, self)
 
     def drift(self, level: float = 0.95, *, frame_like: object = None) -> Any:
