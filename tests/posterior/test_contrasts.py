@@ -171,6 +171,13 @@ class TestNames:
         ticks = plots.silo_clusters(made).get_xticklabels()
         assert [tick.get_text() for tick in ticks] == made.cluster_names
 
+    def test_a_cluster_is_found_by_its_name(self, rng):
+        made = make_posterior(rng).with_names(NAMES)
+        assert made.contrast(cluster="well")["cluster"].unique().tolist() == [2]
+        assert made.with_names({"well": "fit"}).names == {2: "fit"}
+        with pytest.raises(SettingsError, match=r"'wel'.*0 to 2.*'well'"):
+            made.contrast(cluster="wel")
+
     def test_are_kept_in_the_file_and_checked_there(self, rng, tmp_path):
         made = make_posterior(rng)
         path = made.with_names(NAMES).save(tmp_path / "a.silomix")

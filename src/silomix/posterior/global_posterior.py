@@ -13,7 +13,7 @@ import numpy as np
 from silomix.errors import SettingsError, SilomixError
 from silomix.model.metrics import highest_density_interval
 from silomix.model.reading import Table, read_table
-from silomix.model.sentences import check_mapping, listing, one_of, plural
+from silomix.model.sentences import check_mapping, listing, one_of, plural, quoted
 from silomix.posterior.characterise import MARGIN, contrast_of, describe_clusters
 from silomix.posterior.frames import (
     Backend,
@@ -154,11 +154,15 @@ class Posterior(Parts):
             raise SettingsError("a name is empty or used twice; give each cluster its own name")
         return replace(self, names=names)
 
-    def _known(self, cluster: int) -> int:
-        if cluster not in range(self.n_clusters):
-            last = self.n_clusters - 1
-            raise SettingsError(f"there is no cluster {cluster!r}; they go from 0 to {last}")
-        return int(cluster)
+    def _known(self, cluster: int | str) -> int:
+        """Return the number of a cluster that is given by its number or its name."""
+        known: dict[int | str, int] = {number: number for number in range(self.n_clusters)}
+        known |= {name: number for number, name in self.names.items()}
+        if cluster not in known:
+            called = f", or by name: {quoted([*self.names.values()])}" if self.names else ""
+            last = f"they go from 0 to {self.n_clusters - 1}{called}"
+            raise SettingsError(f"there is no cluster {cluster!r}; {last}")
+        return known[cluster]
 
     @property
     def cluster_names(self) -> list[str]:
@@ -382,7 +386,7 @@ class Posterior(Parts):
 
     def contrast(
         self,
-        cluster: int | None = None,
+        cluster: int | str | None = None,
         level: float = 0.95,
         *,
         margin: float = MARGIN,
@@ -392,7 +396,7 @@ class Posterior(Parts):
 
         Parameters
         ----------
-        cluster : the only one to describe; left out, all of them in turn.
+        cluster : the only one to describe, by number or name; left out, all of them in turn.
         level, frame_like : as for `summary`; `level` is that of the interval of the difference.
         margin : smallest scaled difference worth a word; 0 makes `probability` that of the sign.
 
