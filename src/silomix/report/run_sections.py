@@ -284,7 +284,7 @@ def sent_table(posterior: Posterior) -> Table:
     for kind in sent_kinds(posterior):
         columns[reply(kind, posterior.study)[0]] = [cell(silo, kind) for silo in silos]
     columns["total"] = [f"{sum(made.sent.get(silo, {}).values()):,}" for silo in silos]
-    return make_table("Bytes that left each silo, by kind of reply", columns)
+    return make_table("Bytes of the messages that left each silo, by kind of reply", columns)
 
 
 def drift_sentences(posterior: Posterior) -> Iterator[str]:

@@ -102,7 +102,7 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     if missing is not None and len(missing):
         shown = as_view(run.missing_table(missing.iloc[:, :5]), MOST_SILOS)
         yield Group(Text("Missing cells", style="bold"), shown)
-    yield Text("What left each silo, in bytes", style="bold")
+    yield Text("What left each silo, in bytes of its messages", style="bold")
     yield as_view(run.sent_table(posterior), MOST_SILOS)
     if any("DistinctRows" in kinds for kinds in made.sent.values()):
         yield Text(
