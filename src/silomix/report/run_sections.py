@@ -170,12 +170,17 @@ def provenance_table(posterior: Posterior) -> Table:
 
 
 def rows_by_silo(posterior: Posterior) -> list[int] | None:
-    """Return the rows of each silo; None where nobody knows."""
-    if posterior.correspondence is not None:
-        return [int(sizes.sum()) for sizes in posterior.correspondence.sizes]
+    """Return the rows of each silo, as far as its policy says; None where nobody knows."""
     if posterior.assignment is not None:
         return np.bincount(posterior.assignment.silos, minlength=len(posterior.silos)).tolist()
+    if posterior.correspondence is not None:
+        return [int(sizes.sum()) for sizes in posterior.correspondence.sizes]
     return None
+
+
+def about(posterior: Posterior) -> str:
+    """Return what to say before a number of rows: elsewhere, policies may have rounded it."""
+    return "about " if posterior.assignment is None else ""
 
 
 def match_confidence(posterior: Posterior) -> pd.Series:
@@ -214,7 +219,7 @@ def silos_table(posterior: Posterior) -> Table:
     rows, match, found = rows_by_silo(posterior), posterior.correspondence, posterior.silo_weights
     columns: dict[str, Any] = {"silo": posterior.silos}
     if rows is not None:
-        columns["rows"] = [f"{size:,}" for size in rows]
+        columns[f"{about(posterior)}rows"] = [f"{size:,}" for size in rows]
     if match is not None:
         columns["clusters found"] = [len(group) for group in match.groups]
     if found is not None:

@@ -72,7 +72,7 @@ def json_lines(frame: pd.DataFrame) -> list[dict[Any, Any]]:
 def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     """Return what a person wants to know: the clusters, the silos, the verdict, what was sent."""
     rows, made = run.rows_by_silo(posterior), posterior.provenance
-    counted = "" if rows is None else f", {plural(sum(rows), 'row')}"
+    counted = "" if rows is None else f", {run.about(posterior)}{plural(sum(rows), 'row')}"
     found = f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
     variables = plural(len(posterior.study.variables), "variable")
     yield Text(f"{found}{counted}, {variables}", style="bold")
