@@ -90,7 +90,7 @@ def fit_command(
     for file in anothers:
         file.unlink(missing_ok=True)
     record = summary.posterior_record(posterior)
-    last = tell_guess(posterior.study, settings.get("kind")) + tell_seconds(seconds)
+    last = tell_guess(posterior.study, settings.get("kind"), quiet=quiet) + tell_seconds(seconds)
     if others:
         how = given(method=outside_method, threads=settings.get("threads"))
         how["na_values"] = keywords.get("na_values")
