@@ -172,7 +172,10 @@ def _read(estimator: FederatedMixture, X: Any, *, reset: bool) -> tuple[Any, str
     n = len(table.columns)
     if isinstance(silo, Integral) and 0 <= silo < n:
         return table, f"x{int(silo)}"
-    raise SettingsError(f"silo is {silo!r} and X is an array of {n} columns: give the index of one")
+    raise SettingsError(
+        f"silo is {silo!r} and X is an array of {n} columns: give the index of one; in a pipeline, "
+        'set_output(transform="pandas") of the steps before keeps the names'
+    )
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

@@ -321,6 +321,7 @@ def test_kinds_are_declared_or_told(tmp_path, noted):
     kinds = {v.name: v.kind for v in silomix.read_study(out).variables}
     assert kinds == {"age": "categorical", "dose": "gaussian", "visits": "poisson"}
     assert "taken as" not in run(*common, *KINDS, "--kind", "dose=gaussian").stdout
+    assert "taken as" not in run(*common, "--quiet").stdout
     assert run(*common, "--kind", "dose=gaussian,visits=poisson", "--bins", "age=2").exit_code == 0
     assert {v.name: v.kind for v in silomix.read_study(out).variables} == kinds
     run("fit", table, "--silo", "site", *KINDS, "--out", tmp_path / "f")

@@ -119,7 +119,7 @@ class TestLabels:
     def test_a_line_per_row(self, rng):
         made = make_posterior(rng, rows=30)
         rows = made.assignment
-        frame = made.labels_frame(ids=[f"p{row}" for row in range(30)], probabilities=True)
+        frame = made.labels_frame(id=[f"p{row}" for row in range(30)], probabilities=True)
         assert frame["id"].tolist()[:2] == ["p0", "p1"]
         assert frame["silo"].tolist() == [SILOS[place] for place in rows.silos]
         assert frame["cluster"].tolist() == rows.labels.tolist()
@@ -139,7 +139,7 @@ class TestLabels:
     def test_refusals(self, rng):
         made = make_posterior(rng)
         with pytest.raises(DataError):
-            made.labels_frame(ids=[1, 2])
+            made.labels_frame(id=[1, 2])
         with pytest.raises(SilomixError, match="silo and threads are for other rows"):
             made.labels_frame(silo="silo")
         with pytest.raises(SilomixError):
@@ -170,6 +170,13 @@ class TestNames:
         assert "1: frail <b>" in as_text(posterior_view(made))
         ticks = plots.silo_clusters(made).get_xticklabels()
         assert [tick.get_text() for tick in ticks] == made.cluster_names
+
+    def test_a_cluster_is_found_by_its_name(self, rng):
+        made = make_posterior(rng).with_names(NAMES)
+        assert made.contrast(cluster="well")["cluster"].unique().tolist() == [2]
+        assert made.with_names({"well": "fit"}).names == {2: "fit"}
+        with pytest.raises(SettingsError, match=r"'wel'.*0 to 2.*'well'"):
+            made.contrast(cluster="wel")
 
     def test_are_kept_in_the_file_and_checked_there(self, rng, tmp_path):
         made = make_posterior(rng)

@@ -22,7 +22,7 @@ from numpy.testing import assert_array_equal
 
 from silomix.errors import FileError
 from silomix.posterior import saved_file
-from silomix.posterior.saved_file import ARRAYS, SHARED, load
+from silomix.posterior.saved_file import ARRAYS, SAVED, SHARED, load
 from silomix.posterior.verdict import PosteriorDiagnostics, make_provenance
 from silomix.study import make_study
 
@@ -68,6 +68,12 @@ class TestRoundTrip:
         assert found.save(tmp_path / "again").read_bytes() == path.read_bytes()
         arrays = safetensors.numpy.load(gzip.decompress(path.read_bytes()))  # as anybody can
         assert_array_equal(arrays["weights"], posterior.weights)
+
+    def test_in_a_folder_of_results(self, posterior, tmp_path):
+        with pytest.raises(FileError, match=SAVED):
+            load(tmp_path)
+        posterior.save(tmp_path / SAVED)
+        assert_same(load(tmp_path), posterior)
 
     def test_what_is_not_there_or_lies_otherwise_in_memory(self, posterior, tmp_path):
         bare = replace(
@@ -125,7 +131,6 @@ class TestForeignFiles:
     @pytest.mark.parametrize("content", [b"", b"PK", b"a,b\n1,2\n", gzip.compress(b"{}", mtime=0)])
     def test_no_posterior_at_all(self, tmp_path, content):
         assert_refused(tmp_path / "x", "cannot be read: No such file")
-        assert_refused(tmp_path, "cannot be read: Is a directory")
         (tmp_path / "x").write_bytes(content)
         assert_refused(tmp_path / "x", "is no saved posterior")
 

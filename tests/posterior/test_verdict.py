@@ -66,7 +66,7 @@ def test_trust_gives_its_reasons(changes, start, end):
         (
             {"silos": {"a": UNMIXED}, "polish": None},
             "care",
-            "the traces of a had not mixed. Use ",
+            "the traces of a had not mixed: the ",
         ),
         ({"silos": {}, "polish": None, "chains": DOUBTED}, "care", "of all silos together had not"),
     ],
@@ -79,6 +79,7 @@ def test_each_cause_has_a_level_and_says_what_to_do(changes, level, words):
     opening = {"care": "Use with care: ", "distrust": "Do not trust this result yet: "}[level]
     assert diagnostics.verdict.startswith(f"{opening}{cause.sentence}. {cause.advice}.")
     assert words in diagnostics.verdict
+    assert diagnostics.verdict.count(opening) == 1
 
 
 def test_the_worst_cause_comes_first_and_every_one_has_its_advice():

@@ -74,8 +74,9 @@ def told_of(posterior):
 
 def test_the_whole_result_in_words(whole):
     text = told_of(whole)
+    assert f"3 clusters in 2 silos, {len(whole.labels)} rows, 3 variables" in text
     rows = sum(int(sizes.sum()) for sizes in whole.correspondence.sizes)
-    assert f"3 clusters in 2 silos, {rows} rows, 3 variables" in text
+    assert f"2 silos, about {rows} rows" in told_of(replace(whole, assignment=None))
     assert whole.diagnostics.verdict in text
     means = whole.weights.mean(axis=0)
     lower, upper = silomix.metrics.highest_density_interval(whole.weights)
@@ -140,7 +141,9 @@ def test_the_folder_of_the_whole_result(tmp_path, whole):
 def test_assigned_rows(whole):
     table = pd.DataFrame({"smoker": ["no", "yes", None], "stage": ["I", "II", "III"], "sex": "f"})
     table["site"] = ["north", None, "west"]
-    labels = whole.labels_frame(table=table, silo="site", threads=1)
+    table["patient"] = ["a", "b", "c"]
+    labels = whole.labels_frame("patient", table=table, silo="site", threads=1)
+    assert labels["id"].tolist() == ["a", "b", "c"]
     expected = whole.membership(table, silo="site")
     assert labels["row"].tolist() == [1, 2, 3]
     assert labels["silo"].fillna("nowhere").tolist() == ["north", "nowhere", "west"]

@@ -204,7 +204,7 @@ def test_compiling_is_noticed_and_said_once(seed, monkeypatch, caplog):
         sample_shard(
             make_shard(seed), make_job(seed), progress=lambda at: stages.append((at.stage, at.done))
         )
-    words = "compiling the sampler, once for this installation: about half a minute"
+    words = "compiling the sampler, once for these kinds of columns: half a minute"
     assert [record.getMessage() for record in caplog.records].count(words) == 1
     assert all((stage == "compiling") == (done == 0) for stage, done in stages)
 

@@ -63,7 +63,7 @@ TEXTS = {
         "ledger": "File that counts what left (default silomix-ledger.json beside the table).",
         "table_name": "What the ledger calls the table, wherever it is; its path by default.",
         "force": "Replace files that exist already.",
-        "quiet": "Do not show progress.",
+        "quiet": "Do not show progress, nor which kinds were guessed.",
         "as_json": "Print the result as JSON and nothing else.",
         "debug": "Show the traceback of an error, for a bug report.",
     },
@@ -243,8 +243,10 @@ def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def tell_guess(study: Study, kind: Sequence[str] | None) -> list[str]:
+def tell_guess(study: Study, kind: Sequence[str] | None, *, quiet: bool) -> list[str]:
     """Return a line on the columns that were taken as numbers without a --kind, if any were."""
+    if quiet:
+        return []
     variables, declared = study.table_schema.variables, by_column("--kind", kind)
     told = guess_told(variables, declared, "--kind")
     return [told] if told else []

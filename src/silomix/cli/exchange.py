@@ -285,5 +285,5 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Gr
         else:
             leaves = reply(item.reply, silo.study)[0]
         lines.append((item.number, exchange_folder.spelled(item.question), leaves, item.bytes))
-    table = pd.DataFrame(lines, columns=["question", "asked", "leaves", "bytes"])
+    table = pd.DataFrame(lines, columns=["question", "asked", "leaves", "bytes in files"])
     return Group(Text(rules), frame_view(table, left=["asked", "leaves"]))

@@ -36,7 +36,6 @@ from silomix.posterior.outside_variables import (
 )
 from silomix.report import results_folder as folder
 from silomix.report import summary, write_report
-from silomix.study.roster import read_ids
 
 OUTSIDE, ODDS = "outside.csv", "odds.csv"
 
@@ -91,7 +90,7 @@ def fit_command(
     for file in anothers:
         file.unlink(missing_ok=True)
     record = summary.posterior_record(posterior)
-    last = tell_guess(posterior.study, settings.get("kind")) + tell_seconds(seconds)
+    last = tell_guess(posterior.study, settings.get("kind"), quiet=quiet) + tell_seconds(seconds)
     if others:
         how = given(method=outside_method, threads=settings.get("threads"))
         how["na_values"] = keywords.get("na_values")
@@ -132,10 +131,9 @@ def assign_command(
     silomix assign results new.csv --silo hospital --out labels.csv
     """
     folder.check_free([out], force=force)
-    found = _load(_saved_in(results), name)
-    named = None if id_column is None else read_ids(table, id_column)
+    found = _load(results, name)
     how: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
-    labels = found.labels_frame(named, table=table, silo=silo, frame_like="pandas", **how)
+    labels = found.labels_frame(id_column, table=table, silo=silo, frame_like="pandas", **how)
     write_table(labels, out, private=True)
     record = summary.assigned_record(found, labels) | {"files": [out]}
     return Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")
@@ -163,7 +161,7 @@ def report_command(
     results : Folder that fit wrote with --out, or a saved posterior.
     table : The rows, needed for --outside and --covariates.
     silo : Column that names each row's silo, or the name of the silo that all rows come from.
-    out : The page (default report.html next to the posterior).
+    out : The page, its CSV files beside it (default that of fit, which only --force replaces).
 
     Examples
     --------
@@ -172,12 +170,11 @@ def report_command(
     if (table is None) != (outside is None and covariates is None):
         raise typer.BadParameter("--table needs --outside or --covariates, and they need it")
     columns = _outside_columns(outside, outside_method)
-    saved = _saved_in(results)
-    page = out or saved.with_name(folder.PAGE)
+    page = out or (results if results.is_dir() else results.parent) / folder.PAGE
     wanted = {OUTSIDE: outside, ODDS: covariates}
     files = [page, *(page.with_name(file) for file in wanted if wanted[file] is not None)]
     folder.check_free(files, force=force)
-    posterior = _load(saved, name)
+    posterior = _load(results, name)
     record: dict[str, Any] = {
         "trusted": posterior.diagnostics.trusted,
         "verdict": posterior.diagnostics.verdict,
@@ -229,13 +226,8 @@ def _write_outside(found: Outside, page: Path, record: dict[str, Any]) -> list[s
     return [f"Outside variables: {judged}, with p at most {found.threshold:.2g}: {numbers}"]
 
 
-def _load(saved: Path, name: Sequence[str] | None) -> Posterior:
+def _load(results: Path, name: Sequence[str] | None) -> Posterior:
     """Return a saved posterior, with the names of clusters that --name gives."""
-    posterior, names = load(saved), by_column("--name", name)
+    posterior, names = load(results), by_column("--name", name)
     numbers: dict[Any, str] = {int(c) if c.isdecimal() else c: names[c] for c in names}
     return posterior.with_names({**posterior.names, **numbers}) if names else posterior
-
-
-def _saved_in(results: Path) -> Path:
-    """Return the saved posterior in a folder of results, or the file itself."""
-    return results / folder.SAVED if results.is_dir() else results

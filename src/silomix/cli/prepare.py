@@ -234,6 +234,7 @@ def study_command(
     silo: str | None = None,
     silos: str | None = None,
     force: bool = False,
+    quiet: bool = False,
     **settings: Any,
 ) -> Shown:
     """Write a study file: every setting of a study, for all silos to work from.
@@ -266,7 +267,7 @@ def study_command(
     view = Group(
         Text(f"{len(study.silos)} silos: {listing(study.silos, MOST_NAMES)}"),
         frame_view(pd.DataFrame(lines, columns=["variable", head])),
-        *map(Text, tell_guess(study, settings.get("kind"))),
+        *map(Text, tell_guess(study, settings.get("kind"), quiet=quiet)),
         *([Text(refused)] if exact else []),
         Text(f"Digest: {digest(study)}"),
     )

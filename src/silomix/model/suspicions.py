@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,9 @@ MISSING_CODES = {-7, -8, -9, -77, -88, -99, -999, -9999, -99999, 9, 77, 88, 99, 
 MISSING_CODES |= {888, 999, 999.9, 9999, 99999, 999999}
 # So many of the widest gap between the other numbers are far.
 GAPS = 5
+# Among the other numbers a code is odd if it has at least so many rows, and so many times those of
+# each of the nearest on either side: people round to tens, not to 88 or 99.
+SPIKE_ROWS, SPIKE_TIMES, NEAREST = 10, 5, 3
 
 # A column of text with more levels is seldom meant as such.
 MOST_LEVELS = 50
@@ -71,11 +75,12 @@ def numbers_and_words(texts: list[str]) -> tuple[list[str], list[str]]:
 
 def like_missing(name: str, cells: Cells, *, is_number: bool) -> str:
     """Return which cells of a column look like codes for missing ones, and in how many rows."""
-    texts, codes = cells.texts, _missing_codes(cells.texts)
+    texts, counts = cells.texts, np.bincount(cells.codes + 1, minlength=len(cells.texts) + 1)
+    rows = dict(zip(texts, counts[1:].tolist(), strict=True))
+    codes = _missing_codes(rows, is_number=is_number)
     # a 9 may be one of many numbers, and is a code of scores and grades
     odd = [code for code in codes if code != "9"] if is_number else _missing_words(texts) + codes
-    rows = {text: int((cells.codes == texts.index(text)).sum()) for text in odd}
-    counted = [f"{text!r} in {plural(count, 'row')}" for text, count in rows.items()]
+    counted = [f"{text!r} in {plural(rows[text], 'row')}" for text in odd]
     return f"{name!r} has {listing(counted)}" if odd else ""
 
 
@@ -124,22 +129,36 @@ def _missing_words(texts: list[str]) -> list[str]:
     return [text for text in words if not (text == "-" and "+" in texts)]
 
 
-def _missing_codes(texts: list[str]) -> list[str]:
-    """Return the codes that no other number is near, or that stand among words alone.
+def _missing_codes(rows: Mapping[str, int], *, is_number: bool) -> list[str]:
+    """Return the codes that no other number is near, that stand among words alone, or spikes.
 
     Near is within the range of the others on either side of it, or beyond it by no more than five
     times their widest gap: 99 is not near ages of 28 to 77, all of which occur.
     """
-    numbers = {text: float(text) for text in texts if NUMBER.fullmatch(text)}
+    numbers = {text: float(text) for text in rows if NUMBER.fullmatch(text)}
     codes = [text for text, value in numbers.items() if value in MISSING_CODES]
-    others = [value for value in numbers.values() if value not in MISSING_CODES]
+    counted = sorted((v, rows[text]) for text, v in numbers.items() if v not in MISSING_CODES)
+    others = [value for value, _ in counted]
     if len(others) < 2:
-        return codes if len(codes) == len(numbers) < len(texts) - 1 else []
-    low, high = min(others), max(others)
+        return codes if len(codes) == len(numbers) < len(rows) - 1 else []
+    low, high = others[0], others[-1]
     near = (max(0.0, 2 * low - high) if low >= 0 else 2 * low - high, 2 * high - low)
-    reach = GAPS * np.diff(np.sort(others)).max() if len(others) > MOST_WHOLE_LEVELS else np.inf
+    reach = GAPS * np.diff(others).max() if len(others) > MOST_WHOLE_LEVELS else np.inf
     near = max(near[0], low - reach), min(near[1], high + reach)
-    return [text for text in codes if not near[0] < numbers[text] < near[1]]
+    return [
+        text
+        for text in codes
+        if not near[0] < numbers[text] < near[1]
+        or (is_number and _is_spike(numbers[text], rows[text], counted))
+    ]
+
+
+def _is_spike(code: float, count: int, others: list[tuple[float, int]]) -> bool:
+    """Tell whether a code is far more frequent than the numbers next to it, with their rows."""
+    place = bisect_left(others, (code, 0))
+    near = [rows for _, rows in others[max(place - NEAREST, 0) : place + NEAREST]]
+    enough = max(SPIKE_ROWS, SPIKE_TIMES * max(near))
+    return len(near) == 2 * NEAREST and count >= enough
 
 
 def _suspect_levels(name: str, texts: list[str]) -> dict[str, str]:

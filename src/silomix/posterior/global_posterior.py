@@ -13,7 +13,7 @@ import numpy as np
 from silomix.errors import SettingsError, SilomixError
 from silomix.model.metrics import highest_density_interval
 from silomix.model.reading import Table, read_table
-from silomix.model.sentences import check_mapping, listing, one_of, plural
+from silomix.model.sentences import check_mapping, listing, one_of, plural, quoted
 from silomix.posterior.characterise import MARGIN, contrast_of, describe_clusters
 from silomix.posterior.frames import (
     Backend,
@@ -30,6 +30,7 @@ from silomix.posterior.membership import (
     table_membership,
     to_four_decimals,
 )
+from silomix.study.roster import read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +84,8 @@ class Assignment:
     membership : (row, cluster), P(cluster | row), float32, to four decimals.
     silos : (row,), the place of each row's silo.
     missing : (silo, variable), missing cells; None where a policy keeps them.
-    ids : (row,), what each row is called, where a column says so; saved files do not have it.
+    ids : (row,), what each row is called, where a column says so; a saved file, which may be handed
+        on, does not have it.
     """
 
     labels: Ints
@@ -152,11 +154,15 @@ class Posterior(Parts):
             raise SettingsError("a name is empty or used twice; give each cluster its own name")
         return replace(self, names=names)
 
-    def _known(self, cluster: int) -> int:
-        if cluster not in range(self.n_clusters):
-            last = self.n_clusters - 1
-            raise SettingsError(f"there is no cluster {cluster!r}; they go from 0 to {last}")
-        return int(cluster)
+    def _known(self, cluster: int | str) -> int:
+        """Return the number of a cluster that is given by its number or its name."""
+        known: dict[int | str, int] = {number: number for number in range(self.n_clusters)}
+        known |= {name: number for number, name in self.names.items()}
+        if cluster not in known:
+            called = f", or by name: {quoted([*self.names.values()])}" if self.names else ""
+            last = f"they go from 0 to {self.n_clusters - 1}{called}"
+            raise SettingsError(f"there is no cluster {cluster!r}; {last}")
+        return known[cluster]
 
     @property
     def cluster_names(self) -> list[str]:
@@ -380,7 +386,7 @@ class Posterior(Parts):
 
     def contrast(
         self,
-        cluster: int | None = None,
+        cluster: int | str | None = None,
         level: float = 0.95,
         *,
         margin: float = MARGIN,
@@ -390,7 +396,7 @@ class Posterior(Parts):
 
         Parameters
         ----------
-        cluster : the only one to describe; left out, all of them in turn.
+        cluster : the only one to describe, by number or name; left out, all of them in turn.
         level, frame_like : as for `summary`; `level` is that of the interval of the difference.
         margin : smallest scaled difference worth a word; 0 makes `probability` that of the sign.
 
@@ -431,7 +437,7 @@ class Posterior(Parts):
 
     def labels_frame(
         self,
-        ids: ArrayLike | None = None,
+        id: ArrayLike | str | None = None,
         *,
         table: Table | None = None,
         silo: str | None = None,
@@ -443,8 +449,9 @@ class Posterior(Parts):
 
         Parameters
         ----------
-        ids : (row,), what each row is called, such as `table["patient"]`; of the rows that were
-            fitted, by default what the column `id` of `fit` calls them.
+        id : the column of `table` that names each row, or (row,), the names themselves. Those that
+            `fit` was given are the default for the rows that were fitted; a saved posterior does
+            not have them, since it may be handed on.
         table, silo, threads : other rows than those that were fitted; as for `membership`.
         probabilities : whether to add the probability of each cluster: p0, p1, …
         frame_like : as for `summary`.
@@ -457,7 +464,7 @@ class Posterior(Parts):
 
         Examples
         --------
-        >>> posterior.labels_frame(ids=table.index).columns.tolist()
+        >>> posterior.labels_frame(id=table.index).columns.tolist()
         ['row', 'id', 'silo', 'cluster', 'probability', 'second']
         >>> new = posterior.labels_frame(table=table.head(3), silo="silo", probabilities=True)
         >>> new.columns.tolist()[2:]
@@ -466,16 +473,17 @@ class Posterior(Parts):
         if table is None and (silo is not None or threads is not None):
             raise SettingsError("silo and threads are for other rows; give their table, too")
         if table is None:
-            membership, ids = self._rows.membership, self._rows.ids if ids is None else ids
+            membership, id = self._rows.membership, self._rows.ids if id is None else id
             silos = np.array(self.silos, dtype=object)[self._rows.silos]
         else:
             frame = read_table(table)
+            id = read_ids(frame, id) if isinstance(id, str) else id
             silos = np.full(len(frame), None, dtype=object)
             if silo is not None:
                 cells = row_silos(frame, silo, self)
                 silos = np.array([*cells.texts, None], dtype=object)[cells.codes]
             membership = to_four_decimals(self.membership(frame, silo, threads=threads))
-        columns = label_columns(silos, membership, ids, probabilities=probabilities)
+        columns = label_columns(silos, membership, id, probabilities=probabilities)
         return make_frame(columns, frame_like, self)
 
     def drift(self, level: float = 0.95, *, frame_like: object = None) -> Any:

@@ -73,7 +73,7 @@ def label_columns(
     named = {} if ids is None else {"id": np.asarray(ids, dtype=object)}
     if ids is not None and named["id"].shape != rows.shape:
         size = f"{named['id'].size} values" if named["id"].ndim else repr(ids)
-        raise DataError(f"ids is {size}; give a value for each of {len(rows)} rows")
+        raise DataError(f"id is {size}; give a value for each of {len(rows)} rows")
     others = sure.copy()
     others[rows, labels] = -1.0
     second = others.argmax(axis=1) if sure.shape[1] > 1 else np.full(len(rows), None)

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 HEAD = {"kind": "silomix posterior", "format": 4}
 DOCUMENT = "posterior.json"
+# What it is called in a folder of results.
+SAVED = "posterior.silomix"
 # What zlib calls a gzip file.
 GZIP = 31
 # Times its length, and bytes, that a file may unfold to: gzip could make a thousand of one.
@@ -146,7 +148,7 @@ def _shared(arrays: Arrays, name: str) -> NDArray[Any]:
 
 
 def load(path: str | Path) -> Posterior:
-    """Read a posterior that `Posterior.save` wrote.
+    """Read a posterior that `Posterior.save` wrote, or that stands in a folder of results.
 
     Raises
     ------
@@ -160,7 +162,7 @@ def load(path: str | Path) -> Posterior:
     >>> bool((again.weights == posterior.weights).all())
     True
     """
-    source = Path(path)
+    source = Path(path, SAVED) if Path(path).is_dir() else Path(path)
     try:
         document, arrays = _unpack(source.read_bytes())
         for name in SHARED.keys() & arrays.keys():

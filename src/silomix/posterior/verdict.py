@@ -225,10 +225,11 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
     # how traces mixed matters only where nothing polishes the draws afterwards
     runs = {} if diagnostics.rounds else diagnostics.runs
     if doubted := [name for name, run in runs.items() if not run.trusted]:
-        verdict = runs[doubted[0]].verdict.removesuffix(".")
+        # without the opening, which the whole result has too
+        reason = runs[doubted[0]].verdict.removesuffix(".").split(": ", 1)[-1]
         yield Cause(
             "care",
-            f"the traces of {_names(doubted)} had not mixed. {verdict}",
+            f"the traces of {_names(doubted)} had not mixed: {reason}",
             "Give twice the iterations, which takes about twice as long to sample",
         )
 

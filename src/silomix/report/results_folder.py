@@ -12,6 +12,7 @@ from silomix.model.files import private_folder, replace_file, whole_file, writin
 from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import listing
 from silomix.model.spreadsheet import write_table
+from silomix.posterior.saved_file import SAVED
 from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text
 from silomix.report.page import write_report
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from silomix.model.draws import LocalPosterior
     from silomix.posterior import Posterior
 
-SUMMARY, PAGE, STUDY, SAVED = "summary.txt", "report.html", "study.toml", "posterior.silomix"
+SUMMARY, PAGE, STUDY = "summary.txt", "report.html", "study.toml"
 SIZES, PROFILES, LABELS = "cluster_sizes.csv", "profiles.csv", "labels.csv"
 DRAWS = "draws.npz"
 # Arrays in the file of the draws, beside `levels`, (parameter, 2): variable and level, or what the

@@ -170,12 +170,17 @@ def provenance_table(posterior: Posterior) -> Table:
 
 
 def rows_by_silo(posterior: Posterior) -> list[int] | None:
-    """Return the rows of each silo; None where nobody knows."""
-    if posterior.correspondence is not None:
-        return [int(sizes.sum()) for sizes in posterior.correspondence.sizes]
+    """Return the rows of each silo, as far as its policy says; None where nobody knows."""
     if posterior.assignment is not None:
         return np.bincount(posterior.assignment.silos, minlength=len(posterior.silos)).tolist()
+    if posterior.correspondence is not None:
+        return [int(sizes.sum()) for sizes in posterior.correspondence.sizes]
     return None
+
+
+def about(posterior: Posterior) -> str:
+    """Return what to say before a number of rows: elsewhere, policies may have rounded it."""
+    return "about " if posterior.assignment is None else ""
 
 
 def match_confidence(posterior: Posterior) -> pd.Series:
@@ -214,7 +219,7 @@ def silos_table(posterior: Posterior) -> Table:
     rows, match, found = rows_by_silo(posterior), posterior.correspondence, posterior.silo_weights
     columns: dict[str, Any] = {"silo": posterior.silos}
     if rows is not None:
-        columns["rows"] = [f"{size:,}" for size in rows]
+        columns[f"{about(posterior)}rows"] = [f"{size:,}" for size in rows]
     if match is not None:
         columns["clusters found"] = [len(group) for group in match.groups]
     if found is not None:
@@ -284,7 +289,7 @@ def sent_table(posterior: Posterior) -> Table:
     for kind in sent_kinds(posterior):
         columns[reply(kind, posterior.study)[0]] = [cell(silo, kind) for silo in silos]
     columns["total"] = [f"{sum(made.sent.get(silo, {}).values()):,}" for silo in silos]
-    return make_table("Bytes that left each silo, by kind of reply", columns)
+    return make_table("Bytes of the messages that left each silo, by kind of reply", columns)
 
 
 def drift_sentences(posterior: Posterior) -> Iterator[str]:

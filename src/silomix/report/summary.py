@@ -72,7 +72,7 @@ def json_lines(frame: pd.DataFrame) -> list[dict[Any, Any]]:
 def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     """Return what a person wants to know: the clusters, the silos, the verdict, what was sent."""
     rows, made = run.rows_by_silo(posterior), posterior.provenance
-    counted = "" if rows is None else f", {plural(sum(rows), 'row')}"
+    counted = "" if rows is None else f", {run.about(posterior)}{plural(sum(rows), 'row')}"
     found = f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
     variables = plural(len(posterior.study.variables), "variable")
     yield Text(f"{found}{counted}, {variables}", style="bold")
@@ -102,7 +102,7 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     if missing is not None and len(missing):
         shown = as_view(run.missing_table(missing.iloc[:, :5]), MOST_SILOS)
         yield Group(Text("Missing cells", style="bold"), shown)
-    yield Text("What left each silo, in bytes", style="bold")
+    yield Text("What left each silo, in bytes of its messages", style="bold")
     yield as_view(run.sent_table(posterior), MOST_SILOS)
     if any("DistinctRows" in kinds for kinds in made.sent.values()):
         yield Text(

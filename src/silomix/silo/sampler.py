@@ -221,7 +221,7 @@ def _run_chains(run: _Run, threads: int, progress: Report | None) -> Bytes:
                     chain.result()
                 if compiled.buffer and _unsaid.acquire(blocking=False):
                     logger.warning(
-                        "compiling the sampler, once for this installation: about half a minute"
+                        "compiling the sampler, once for these kinds of columns: half a minute"
                     )
                 if progress is not None:
                     is_begun = any(run.done) or not compiled.buffer
