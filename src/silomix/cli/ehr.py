@@ -49,7 +49,7 @@ def long_command(
     force: bool = False,
     **shared: Any,
 ) -> Shown:
-    """Turn a long table of coded events into a row per person, a 0/1 column per condition.
+    """Turn a long table of coded events into a row per person and a 0/1 column per condition.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def omop_command(
     force: bool = False,
     **shared: Any,
 ) -> Shown:
-    """Turn OMOP tables into a row per person, a 0/1 column per condition.
+    """Turn OMOP tables into a row per person and a 0/1 column per condition.
 
     Parameters
     ----------

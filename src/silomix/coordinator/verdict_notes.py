@@ -29,8 +29,8 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
         return
     who = quoted([release.silo for release in ruled])
     yield (
-        f"The policies of {who} rounded what left them, which affects probabilities near 0 and 1 "
-        "most: the intervals allow for that, and are wider."
+        f"The policies of {who} rounded what they released, which affects probabilities near 0 and "
+        "1 most: the intervals allow for that, and are wider."
     )
     told = []
     for release in ruled:
@@ -68,8 +68,8 @@ def consensus_notes(
     found = max((release.clusters for release in releases), default=0)
     if len(releases) > 1 and found == 1:
         yield (
-            "No silo shows more than one cluster by itself. Some may show only in all rows "
-            "together, and the exact strategy is the only one to find those."
+            "No silo shows more than one cluster by itself. Others may show only in all rows "
+            "together, and only the exact strategy finds those."
         )
     if known is not None and found < known:
         yield f"No silo has more than {found} of the {known} clusters that the study states."
@@ -92,7 +92,7 @@ def cluster_notes(
     for lone, silo, share, apart in lonely or ():
         same = f"; the probability that it is the same as another cluster is {1 - apart:.2f}"
         yield (
-            f"Cluster {lone} is found in {silo!r}, which has {share:.0%} of its rows"
+            f"Cluster {lone} is found in {silo!r}, which has {share:.0%} of the cluster's rows"
             + ("." if np.isnan(apart) else f"{same}.")
         )
     for a, b, probability, overlap in nearly_same(match, parts.profile_draws, family):

@@ -190,7 +190,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             judge(least, limits),
             f"the chains of {_names(apart)} do not find the same clusters (adjusted Rand index "
             f"down to {least:.2f}, {limits[0]} wanted)",
-            "Give five times the iterations, which takes about five times as long to sample; if "
+            "Give five times the iterations (sampling then takes about five times as long); if "
             "that does not help, the rows do not determine the clusters",
         )
     if sure is not None:
@@ -198,23 +198,23 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             judge(sure, UNSURE["confidence"]),
             "it is uncertain which clusters of different silos are the same (probability "
             f"{sure:.2f} for the least certain, {UNSURE['confidence'][0]} wanted)",
-            "More rows or fewer silos would help, more iterations will not; correspondence.csv, or "
-            "posterior.correspondence_frame(), shows which these are",
+            "More rows or fewer silos would help, but not more iterations; correspondence.csv, or "
+            "posterior.correspondence_frame(), shows which clusters these are",
         )
     if polish is not None and polish.still_moving:
-        more, limit = 4 * polish.rounds, ", which the default limit on a silo's bytes ended"
+        more, limit = 4 * polish.rounds, ", when a silo reached its default limit on bytes"
         yield Cause(
             max("care", judge(polish.moved, MOVED), key=LEVELS.index),
             f"the draws were still moving after {plural(polish.rounds, 'polish round')}"
             + (limit if polish.spent else ""),
-            f"Set polish to {more}, which takes about four times as long to polish",
+            f"Set polish to {more} (polishing then takes about four times as long)",
         )
     if full := [name for name, run in silos.items() if run.full >= FULL]:
         where = f" in {_names(full)}" if len(silos) > 1 else ""
         yield Cause(
             "care",
             f"every component held rows{where}: there may be more clusters",
-            "Give twice the components, which takes about twice as long to sample",
+            "Give twice the components (sampling then takes about twice as long)",
         )
     if rows is not None:
         yield Cause(
@@ -230,7 +230,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
         yield Cause(
             "care",
             f"the traces of {_names(doubted)} had not mixed: {reason}",
-            "Give twice the iterations, which takes about twice as long to sample",
+            "Give twice the iterations (sampling then takes about twice as long)",
         )
 
 

@@ -96,7 +96,7 @@ def sizes_table(posterior: Posterior) -> Table:
     columns: dict[str, Any] = {"cluster": [*map(Cell, names, [""] * len(names), notes)]}
     if posterior.assignment is not None:
         columns["rows labelled"] = sizes["rows"].map("{:,}".format)
-        columns["of them sure"] = [percent(share) for share in sure_rows(posterior.assignment)[1]]
+        columns["sure rows"] = [percent(share) for share in sure_rows(posterior.assignment)[1]]
     columns["share"] = sizes["mean"].map(percent)
     columns[f"{INTERVAL:.0%} interval"] = intervals
     if silo_rows is not None:
@@ -113,7 +113,7 @@ def number_sentences(posterior: Posterior) -> Iterator[str]:
     yield f"{many}, {small or 'none'} of them with less than {characterise.SMALL:.0%} of all rows."
     pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)
     for a, b, one, overlap in pairs[:1]:
-        sure = "" if np.isnan(one) else f"the probability that they are one is {one:.2f}, "
+        sure = "" if np.isnan(one) else f"the probability that they are one is {one:.2f}, and "
         yield (
             f"One fewer: clusters {names[a]} and {names[b]} are the closest to being one; {sure}"
             f"their profiles overlap by {overlap:.2f}."

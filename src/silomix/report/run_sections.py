@@ -300,7 +300,7 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
     elif len(own.kappa) == 1:
         yield (
             "How much the silos differ was estimated once, by the matching, and for all variables "
-            "together; there was no polish to learn it for each variable and with intervals."
+            "together; there was no polish to learn it for each variable, with intervals."
         )
     else:
         frame = posterior.drift(INTERVAL, frame_like="pandas").sort_values("same", kind="stable")
@@ -314,7 +314,8 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
             least = frame.iloc[0]
             yield (
                 "No variable clearly shows that the silos differ: the probability that they are "
-                f"alike is lowest in {least['variable']}, {least['same']:.2f}; a priori it is 0.50."
+                f"alike is lowest for {least['variable']}, {least['same']:.2f}; "
+                "a priori it is 0.50."
             )
 
 

@@ -164,8 +164,8 @@ class ModelSettings(Record):
     ----------
     components : More than the clusters you expect; spare ones stay empty.
     clusters : The number of clusters, if it is known and every silo has all of them.
-    alpha : Prior of cluster sizes; smaller for fewer clusters.
-    beta : Prior of levels; 1 is uniform, more is smoother.
+    alpha : Prior on cluster sizes; smaller for fewer clusters.
+    beta : Prior on levels; 1 is uniform, more is smoother.
     fractionate : Whether each of S silos takes the prior to the power 1/S.
     drift : learn how far the silos' profiles differ, or none.
     """
@@ -223,7 +223,7 @@ class LocalSettings(Record):
     ----------
     partition : linkage, or pam, which needs the extra pam.
     one_cluster : Whether a single cluster, which silhouettes cannot detect, is allowed.
-    threshold : Up to so many rows, all are partitioned directly.
+    threshold : Up to this many rows, all are partitioned directly.
     subsample : Rows of a longer table to partition; the others are placed by their components.
     relabel : match, or average, whose intervals are too narrow.
     """
@@ -240,7 +240,7 @@ class MatchingSettings(Record):
 
     Attributes
     ----------
-    absorb : Fold similar clusters; N: only those with fewer rows; 0: none.
+    absorb : Fold similar clusters; N: only those under N rows; 0: none.
     refine : How often to match again with the aggregation's weights, and aggregate again.
     """
 
@@ -387,12 +387,12 @@ class Aggregation(Record):
     Attributes
     ----------
     method : vcmc makes weighted means of the draws, with weights that maximise the relaxed ELBO, a
-        lower bound of the evidence; cmc weighs them by inverse variances; uniform counts all alike;
-        product multiplies densities that are fitted to the draws.
+        lower bound on the evidence; cmc weights them by inverse variances; uniform counts all
+        alike; product multiplies densities that are fitted to the draws.
     oracle : contingency sends distinct rows; federated only sums.
     draws : draws in the objective, a fixed subsample.
     floor : smallest weight of a silo: without one the objective may have no maximum.
-    log_determinant : coordinates counts those of silos that hold a cluster.
+    log_determinant : coordinates counts only those of silos that hold the cluster.
     solver : lbfgs; psgd; few-rounds for slow exchanges.
     """
 
@@ -442,7 +442,7 @@ class Study(Record):
     kept_draws : The fewest draws of the global posterior; "exact" keeps those of its schedule.
     missing : what a missing cell means, as in `Schema`.
     matching : evidence; ball; divergence; hungarian if a silo has all.
-    aggregation : vcmc; product by file under policies that round; cmc; uniform.
+    aggregation : vcmc; product by file if policies round; cmc; uniform.
     polish : until the draws settle, or a number of rounds; 0 for none.
     """
 
