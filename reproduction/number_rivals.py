@@ -85,7 +85,7 @@ TABLES = {
     "10-correlated": partial(correlated, 10),
 }
 """Dimensions, and how they vary within a cluster: a table and its truth, which says the kinds."""
-PARTS = {"10-independent": (1, 1), "2-correlated": (4, 2), "10-correlated": (4, 2)}
+PARTS = {"10-independent": (1, 1), "2-correlated": (4, 2), "10-correlated": (4, 1)}
 """What sweeps and rows are divided by: covariances take longer."""
 blocks = partial(rival, rivals.block_gibbs, adaptive=True)
 GROUPS = (
