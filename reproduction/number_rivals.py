@@ -9,9 +9,9 @@ within a cluster. There every method that has a likelihood is given covariances,
 "gaussian-full"; `fed-kmeans` has none, and finds round clusters of one size. It alone is told the
 number of clusters. `pooled` sees all rows, and no silos. `product` takes the draws of `snob`, whose
 silos have the whole prior, and counts it once. Whatever samples does so for as long as its chains
-need, 20,000 sweeps of 4,000 rows at most, and 5,000 of 2,000 with covariances; rivals, which no
-polish follows, until their traces have mixed. Times are CPU seconds on one thread, as if each
-method had run alone: see `sharing.py`. A data set and method is a line in
+need, 20,000 sweeps of 4,000 rows at most, or 5,000 with covariances (of 2,000 rows in two
+dimensions); rivals, which no polish follows, until their traces have mixed. Times are CPU seconds
+on one thread, as if each method had run alone: see `sharing.py`. A data set and method is a line in
 results/number_rivals.csv; seeds start at 45000.
 """
 
