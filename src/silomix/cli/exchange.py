@@ -276,7 +276,7 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Gr
     )
     if not done:
         return Group(
-            Text(rules), Text("No question is open. To answer a refused one anew: --again.")
+            Text(rules), Text("No question is open. To answer a refused one again: --again.")
         )
     lines = []
     for item in done:

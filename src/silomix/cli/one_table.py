@@ -161,7 +161,7 @@ def report_command(
     results : Folder that fit wrote with --out, or a saved posterior.
     table : The rows, needed for --outside and --covariates.
     silo : Column that names each row's silo, or the name of the silo that all rows come from.
-    out : The page, its CSV files beside it (default that of fit, which only --force replaces).
+    out : The page; CSV files go beside it (default: the page of fit, replaced only with --force).
 
     Examples
     --------
@@ -222,7 +222,7 @@ def _write_outside(found: Outside, page: Path, record: dict[str, Any]) -> list[s
         "significant": differ,
         "missing": dict(found.missing),
     }
-    judged = f"{differ} of {plural(found.tests, 'comparison')} differ significantly"
+    judged = f"significant differences in {differ} of {plural(found.tests, 'comparison')}"
     return [f"Outside variables: {judged}, with p at most {found.threshold:.2g}: {numbers}"]
 
 

@@ -57,13 +57,13 @@ def consensus_notes(
     if often and study.polish.rounds == 0:
         yield (
             f"In {quoted(list(often))} some draws of the least certain cluster, up to "
-            f"{max(often.values()):.0%}, come from the prior: give more iterations, or allow a "
+            f"{max(often.values()):.0%}, come from the prior: use more iterations, or allow a "
             "polish."
         )
     if study.polish.rounds == 0 and study.aggregation.method != "product":
         yield "No polish round was made: intervals near 0 and 1 may be too narrow."
     if study.schedule.chains == 1:
-        yield "With one chain per silo, a missed mode goes unnoticed: give chains=2."
+        yield "With one chain per silo, a missed mode goes unnoticed: use chains=2."
     known = study.model.clusters
     found = max((release.clusters for release in releases), default=0)
     if len(releases) > 1 and found == 1:

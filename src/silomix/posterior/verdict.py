@@ -190,7 +190,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             judge(least, limits),
             f"the chains of {_names(apart)} do not find the same clusters (adjusted Rand index "
             f"down to {least:.2f}, {limits[0]} wanted)",
-            "Give five times the iterations (sampling then takes about five times as long); if "
+            "Use five times the iterations (sampling then takes about five times as long); if "
             "that does not help, the rows do not determine the clusters",
         )
     if sure is not None:
@@ -214,7 +214,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
         yield Cause(
             "care",
             f"every component held rows{where}: there may be more clusters",
-            "Give twice the components (sampling then takes about twice as long)",
+            "Use twice the components (sampling then takes about twice as long)",
         )
     if rows is not None:
         yield Cause(
@@ -230,7 +230,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
         yield Cause(
             "care",
             f"the traces of {_names(doubted)} had not mixed: {reason}",
-            "Give twice the iterations (sampling then takes about twice as long)",
+            "Use twice the iterations (sampling then takes about twice as long)",
         )
 
 

@@ -192,7 +192,7 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
     )
     both = [(listed(c, high), listed(c, low)) for c, (high, low) in enumerate(found)]
     lines = [(*words, *lists) for words, lists in zip(first, both, strict=True)]
-    heads = ("cluster", "in words", "higher than in the whole", "lower than in the whole")
+    heads = ("cluster", "in words", "higher than overall", "lower than overall")
     return from_lines("What sets each cluster apart", heads, lines, left=range(4))
 
 

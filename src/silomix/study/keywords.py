@@ -111,7 +111,7 @@ SETTINGS["kept"] = Setting(
     path=("schedule", "kept"),
     type=int,
     default=KEPT,
-    text="About how many draws each silo keeps; sets thin, and is in no file.",
+    text="About how many draws each silo keeps; sets thin; not in study files.",
     paper=5_000,
 )
 PATHS: dict[str, KeyPath] = {name: setting.path for name, setting in SETTINGS.items()}

@@ -320,7 +320,7 @@ class Lbfgs(Record):
     Attributes
     ----------
     starts : starting points; the best objective wins.
-    steps : the most steps from each.
+    steps : maximum steps from each.
     tolerance : stop when a step raises the objective by less.
 
     Examples
@@ -341,7 +341,7 @@ class Psgd(Record):
     Attributes
     ----------
     starts : starting points; the best objective wins.
-    steps : the most steps from each.
+    steps : maximum steps from each.
     tolerance : stop when a step raises the objective by less.
 
     Examples
@@ -361,7 +361,7 @@ class FewRounds(Record):
 
     Attributes
     ----------
-    rounds : the most exchanges with the silos.
+    rounds : maximum exchanges with the silos.
     starts : starting points in each; the best objective wins.
 
     Examples
@@ -392,7 +392,7 @@ class Aggregation(Record):
     oracle : contingency sends distinct rows; federated only sums.
     draws : draws in the objective, a fixed subsample.
     floor : smallest weight of a silo: without one the objective may have no maximum.
-    log_determinant : coordinates counts only those of silos that hold the cluster.
+    log_determinant : coordinates (only silos with the cluster count), or literal.
     solver : lbfgs; psgd; few-rounds for slow exchanges.
     """
 
@@ -410,9 +410,9 @@ class Polish(Record):
     Attributes
     ----------
     rounds : how many; until the draws stop moving and are worth enough independent ones.
-    most : the most rounds under until; fewer where a silo would send much.
+    most : maximum rounds under until; fewer where a silo would send too much.
     inner_sweeps : sweeps inside a silo in each round.
-    chains : parallel chains, at least. Many need fewer rounds, few send fewer bytes.
+    chains : minimum parallel chains. Many need fewer rounds, few send fewer bytes.
     """
 
     main: ClassVar[str] = "rounds"
@@ -439,10 +439,10 @@ class Study(Record):
     strategy : consensus, or exact, with an exchange for every sweep.
     tier : What a silo releases: draws, or a summary of them.
     assign : Label rows by posterior, or by matching.
-    kept_draws : The fewest draws of the global posterior; "exact" keeps those of its schedule.
+    kept_draws : Minimum draws of the global posterior; "exact" keeps those of its schedule.
     missing : what a missing cell means, as in `Schema`.
     matching : evidence; ball; divergence; hungarian if a silo has all.
-    aggregation : vcmc; product by file if policies round; cmc; uniform.
+    aggregation : vcmc; product (by file, if policies round); cmc; uniform.
     polish : until the draws settle, or a number of rounds; 0 for none.
     """
 
