@@ -43,7 +43,7 @@ TEXTS = {
         "bins": "age=4 cuts numbers into four levels, at quantiles; repeatable.",
         "id_column": "Column that identifies each row; kept with its label.",
         "outside": "Columns to compare between clusters, not to cluster: age,ward=levels,sex=f.",
-        "covariates": "Columns that may explain membership, written as in --outside; writes odds.csv.",
+        "covariates": "Columns that may explain membership, as for --outside; writes odds.csv.",
         "outside_method": "averaged (default) allows for uncertain rows; labels: as in the paper.",
         "na_value": "-9 for all columns, age=99 for one: a code for missing cells; repeatable.",
         "missing": "marginalise (default) skips missing cells; level, if they are informative.",

@@ -26,7 +26,7 @@ TEXTS = {
     "carry": "Further columns of each person to keep, as a,b,c.",
     "first_date": "Earlier events do not count: YYYY-MM-DD.",
     "last_date": "Later events do not count: YYYY-MM-DD.",
-    "at_least": "Fewest conditions that a person must have to be kept (default 0); 2 is common.",
+    "at_least": "Minimum number of conditions for a person to be kept (default 0); 2 is common.",
     "memory": f"Maximum memory (default {Engine.memory}); the rest goes to disk.",
     "scratch": "Folder for temporary files (default: the system's).",
 }

@@ -148,7 +148,7 @@ def release_command(
     draws : Instead of a table and a study: an ArviZ netCDF file with draws of a mixture.
     rows : With --draws, the number of rows that were fitted.
     weights : With --draws, the variable with the components' weights.
-    parameters : With --draws, the variables with their parameters, as a,b,c.
+    parameters : With --draws, the variables with the components' parameters, as a,b,c.
     transform : With --draws: sd=log, logit or none; chosen by their range if left out. Repeatable.
     out : Folder for the release: what the data officer reads.
     dry_run : Show what would leave, and what each rule did; no files.
