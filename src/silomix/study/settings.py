@@ -441,7 +441,7 @@ class Study(Record):
     assign : Label rows by posterior, or by matching.
     kept_draws : Minimum draws of the global posterior; "exact" keeps those of its schedule.
     missing : what a missing cell means, as in `Schema`.
-    matching : evidence; ball; divergence; hungarian if a silo has all clusters.
+    matching : evidence; ball; divergence; hungarian if a silo has all.
     aggregation : vcmc; product (by file, if policies round); cmc; uniform.
     polish : until the draws settle, or a number of rounds; 0 for none.
     """
