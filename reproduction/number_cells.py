@@ -6,8 +6,9 @@
 Tables of `silomix.simulate` with variables "gaussian" or "mixed", without drift and at κ = 50. The
 best possible adjusted Rand index is that of labels by the true silo parameters and silo weights.
 Intervals are of highest density: of π; of means, spreads and rates; and of level probabilities
-where the true one is in one of the inner bands. A data set is a line in results/number_cells.csv;
-seeds start at 40000.
+where the true one is in one of the inner bands. Beside our intervals of π stand those of a sampler
+that is told the silos' true parameters: what these miss is the luck of the data sets. A data set is
+a line in results/number_cells.csv; seeds start at 40000.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from judging import Found, covers, inner, judge_partition, mean_error, share, short, timed, verdict
+from judging import (
+    Found,
+    covers,
+    inner,
+    judge_partition,
+    mean_error,
+    ratio,
+    share,
+    short,
+    timed,
+    verdict,
+)
 from running import (
     CELL_KEYS,
     DESIGNS,
@@ -42,7 +54,9 @@ ITERATIONS, ROWS = 20_000, 4000
 VARIABLES = ("gaussian", "mixed")
 KAPPAS = {"inf": np.inf, "50": 50.0}
 PARAMETERS = ("mean", "sd", "rate", "p")
-JUDGED = ("pi", *PARAMETERS, "own")
+JUDGED = ("pi", *PARAMETERS, "own", "told")
+# Sweeps of the sampler that is told the parameters, those left out, and its part of the seed.
+TOLD_SWEEPS, TOLD_BURN_IN, TOLD_STREAM = 1050, 50, 0x746F6C
 KEYS = [*CELL_KEYS, "variables", "kappa", "seed"]
 COLUMNS = [
     *KEYS, "planted", "clusters", "ari", "vi", "best_ari", "right", "local", "matched",
@@ -59,8 +73,13 @@ def kinds_of_columns(truth):
     return np.array([word if word in PARAMETERS else "p" for _, word in truth.levels])
 
 
-def best_labels(table, study, truth):
-    """Return the labels that the silos' true parameters and weights give: (row,)."""
+def true_densities(table, study, truth):
+    """Return log densities of rows under their silo's true parameters, and each row's silo.
+
+    Returns
+    -------
+    densities : (row, cluster), without what does not depend on the cluster; silos : (row,)
+    """
     # true parameters are in the units of the table
     variables = study.table_schema.variables
     schema = Schema(tuple(replace(v, location=0.0, scale=1.0) for v in variables))
@@ -68,18 +87,52 @@ def best_labels(table, study, truth):
     features = family.features(encode(table, schema))
     places = table["silo"].map({name: s for s, name in enumerate(truth.silos)}).to_numpy()
     with np.errstate(divide="ignore"):
-        weights = np.log(truth.weights_by_silo)
         # no level of probability zero was drawn
         natural = np.maximum(family.natural(truth.probabilities_by_silo), -1e300)
-    total = np.empty((len(places), weights.shape[1]))
-    for silo in range(len(weights)):
-        own = places == silo
-        total[own] = features[own] @ natural[silo].T + weights[silo]
-    return total.argmax(axis=1)
+    densities = np.empty((len(places), natural.shape[1]))
+    for silo, own in enumerate(natural):
+        densities[places == silo] = features[places == silo] @ own.T
+    return densities, places
 
 
-def judge_parameters(posterior, truth):
-    """Count the true values inside 95 % intervals, by what they are."""
+def best_labels(table, study, truth):
+    """Return the labels that the silos' true parameters and weights give: (row,)."""
+    densities, places = true_densities(table, study, truth)
+    with np.errstate(divide="ignore"):
+        return (densities + np.log(truth.weights_by_silo)[places]).argmax(axis=1)
+
+
+def told_weights(table, study, truth, seed):
+    """Draw π given the silos' true parameters, by Gibbs: (draw, cluster).
+
+    As in the polish, every silo has weights of its own, and π is their mean over all rows.
+    """
+    densities, places = true_densities(table, study, truth)
+    rng = np.random.default_rng([seed, TOLD_STREAM])
+    silos, clusters = truth.weights_by_silo.shape
+    alpha = study.prior.alpha / silos
+    drawn = np.zeros((TOLD_SWEEPS, clusters))
+    for silo in range(silos):
+        own = densities[places == silo]
+        likelihood = np.exp(own - own.max(axis=1, keepdims=True))
+        weights = np.full(clusters, 1.0 / clusters)
+        for sweep in range(TOLD_SWEEPS):
+            shares = (likelihood * weights).cumsum(axis=1)
+            # at a share that is never zero, so that no row falls to a cluster that cannot have it
+            at = (1.0 - rng.random(len(shares))) * shares[:, -1]
+            labels = (shares < at[:, None]).sum(axis=1)
+            weights = rng.dirichlet(alpha + np.bincount(labels, minlength=clusters))
+            drawn[sweep] += weights * len(own) / len(places)
+    return drawn[TOLD_BURN_IN:]
+
+
+def judge_parameters(posterior, truth, told):
+    """Count the true values inside 95 % intervals, by what they are.
+
+    Parameters
+    ----------
+    told : (draw, cluster), π of a sampler that is told the parameters.
+    """
     clusters = {"true_clusters": len(truth.weights), "clusters": posterior.n_clusters}
     pairs = pair_clusters(truth.labels, posterior.labels, **clusters)
     shared, by_silo = truth.probabilities, truth.probabilities_by_silo
@@ -88,6 +141,7 @@ def judge_parameters(posterior, truth):
     counted = np.where(kinds == "p", inner(shared), True)
     judged = {what: (inside[:, kinds == what], counted[:, kinds == what]) for what in PARAMETERS}
     judged["pi"] = covers(truth.weights, posterior.weights, pairs), np.ones(len(pairs), bool)
+    judged["told"] = covers(truth.weights, told, np.arange(len(pairs))), np.ones(len(pairs), bool)
     own = posterior.silo_profiles
     if own is not None:
         described = posterior.family.describe(own.probabilities)
@@ -124,7 +178,7 @@ def run_one(design, separability, variables, kappa, seed, iterations=ITERATIONS,
     return [
         dict(zip(KEYS, (design, separability, variables, kappa, seed), strict=True))
         | line
-        | judge_parameters(posterior, truth)
+        | judge_parameters(posterior, truth, told_weights(table, posterior.study, truth, seed))
         | {
             "right": int(line["clusters"] == line["planted"]),
             "best_ari": round(adjusted_rand_index(truth.labels, best), 5),
@@ -164,6 +218,15 @@ def summarise(lines):
         }
         for what in JUDGED:
             row[what], row[f"{what} se"] = share(part, what)
+        row["less told"], row["less se"] = mean_error(
+            (part["pi_covered"] - part["told_covered"]) / part["pi_total"]
+        )
+        unfound = (part["planted"] - part["clusters"]).clip(lower=0) / part["planted"]
+        for what in ("pi", "mean"):
+            held = part[f"{what}_total"] * (1 - unfound)
+            row[f"{what} found"], row[f"{what} found se"] = ratio(
+                part[f"{what}_covered"].to_numpy(float), held.to_numpy(float)
+            )
         usual = {"CPU s": part["seconds"].mean(), "MB": part["bytes"].mean() / 1e6}
         rows.append(row | usual)
     return pd.DataFrame(rows)

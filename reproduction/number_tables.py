@@ -20,7 +20,11 @@ def cells_table(lines):
         words = {name: row[name] for name in ("design", "separability", "variables", "kappa")}
         words |= {"data sets": row["sets"], "right K": with_error(row["right K"], row["K se"], 2)}
         words |= {"best": f"{row['best']:.3f}", "below": with_error(row["below"], row["gap se"])}
-        rows.append(words | {what: with_error(row[what], row[f"{what} se"]) for what in JUDGED})
+        words |= {what: with_error(row[what], row[f"{what} se"]) for what in JUDGED}
+        words["less told"] = signed(row["less told"], row["less se"])
+        for what in ("pi found", "mean found"):
+            words[what] = with_error(row[what], row[f"{what} se"])
+        rows.append(words)
     return pd.DataFrame(rows)
 
 

@@ -264,6 +264,17 @@ def test_strangers_stay_unless_their_rows_are_doubtful():
     assert len(np.unique(absorb(doubtful, [0, 1]))) == 1
 
 
+def test_the_search_is_paid_for_in_the_rows_that_clusters_are_worth():
+    """Where clusters overlap, hundreds of rows are worth few, and those few must be able to say so.
+
+    With a price for all rows of the silo, everything would be one cluster.
+    """
+    few = np.multiply(LARGE, 0.1), np.multiply(FAR, 0.1)
+    clusters = clusters_of(few, [0, 0], [4000, 2000])
+    assert gain(clusters, [0, 1]) > 0  # which is what it would be with all 6,000 rows
+    assert len(np.unique(absorb(clusters, [0, 1]))) == 2
+
+
 def test_a_number_folds_only_groups_of_fewer_rows_that_share_a_silo():
     """The group's rows count, over all silos, not those of one silo."""
     clusters = clusters_of([LARGE, FRAGMENT], [0, 0])

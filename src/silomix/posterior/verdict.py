@@ -21,7 +21,7 @@ import numpy as np
 from silomix.kernels.arrays import Floats, Reals
 from silomix.messages import Release, ReleasedDiagnostics, container
 from silomix.model.sentences import listing, plural, spoken
-from silomix.study import Study, digest
+from silomix.study import Polish, Study, digest
 
 Level = Literal["trust", "care", "distrust"]
 LEVELS: tuple[Level, ...] = ("trust", "care", "distrust")
@@ -203,11 +203,14 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
         )
     if polish is not None and polish.still_moving:
         more, limit = 4 * polish.rounds, ", when a silo reached its default limit on bytes"
+        if polish.spent:  # a number has no such limit: one that should do, not several in turn
+            more = max(more, Polish().most)
         yield Cause(
             max("care", judge(polish.moved, MOVED), key=LEVELS.index),
             f"the draws were still moving after {plural(polish.rounds, 'polish round')}"
             + (limit if polish.spent else ""),
-            f"Set polish to {more} (polishing then takes about four times as long)",
+            f"Set polish to {more} (polishing then takes about {more / polish.rounds:.0f} times as "
+            "long)",
         )
     if full := [name for name, run in silos.items() if run.full >= FULL]:
         where = f" in {_names(full)}" if len(silos) > 1 else ""

@@ -227,8 +227,8 @@ def drift(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) 
     A dot is the spread: the standard deviation between silos of a probability of one half, in
     percentage points, at the posterior median of κ; a line is its interval. The colour is the
     probability that the silos are alike. Point values, of a run without polish, have neither.
-    Where some variables are numbers, the spread of each variable is in standard deviations within a
-    cluster.
+    Where some variables are numbers, the spread of each variable, categories included, is in
+    standard deviations within a cluster: twice that of a probability of one half.
 
     Examples
     --------
@@ -241,7 +241,7 @@ def drift(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) 
     # the larger κ, the smaller the spread
     unit, words, least = 100, "a probability of one half between silos, percentage points", 1.0
     if not posterior.family.is_categorical:
-        unit, words, least = 2, "the mean between silos, standard deviations within a cluster", 0.02
+        unit, words, least = 2, "the mean or share between silos, standard deviations in a cluster", 0.02
     middle, near, far = (unit * spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
     if frame["same"].notna().all():
         title += f", {level:.0%} intervals"

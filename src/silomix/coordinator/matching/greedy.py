@@ -242,8 +242,9 @@ def absorb_groups(clusters: LocalClusters, groups: Ints, profile: Profile, *, li
     always look apart, so two groups stay apart only if all their silos together say so by a
     factor of more than n to the power `SEARCH`. Doubt about who belongs is in the effective
     counts, so rows that a silo picked out without reason say little; the sizes of the groups do
-    not matter. Best gain first, until none rises; groups that share no silo are left to the
-    matching.
+    not matter. n counts rows in the same way: where clusters overlap, a silo's thousand rows are
+    worth a hundred, and a hundred rows could never say enough to pay for a search among a thousand.
+    Best gain first, until none rises; groups that share no silo are left to the matching.
 
     Parameters
     ----------
@@ -255,7 +256,9 @@ def absorb_groups(clusters: LocalClusters, groups: Ints, profile: Profile, *, li
     -------
     (local,)
     """
-    rows = np.bincount(clusters.silo, weights=clusters.sizes).astype(np.float64)
+    worth = profile.family.known(clusters.counts).mean(axis=-1)
+    # at least the rows of one: no silo pays less than nothing
+    rows = np.maximum(np.bincount(clusters.silo, weights=worth), 1.0)
     return join_groups(clusters, groups, profile, partial(folding_gain, limit=limit, rows=rows))
 
 
@@ -264,7 +267,7 @@ def folding_gain(
 ) -> Floats:
     """Return the gain of joining each of the others; −inf where they must not: (other,).
 
-    `rows` is (silo,), how many rows each silo has.
+    `rows` is (silo,), how many rows each silo's clusters are worth.
     """
     counts, evidence = groups.weighed.counts, groups.weighed.evidence
     small = (groups.rows[one] < limit) | (groups.rows[others] < limit)
