@@ -20,15 +20,30 @@ install_silomix <- function(package = "silomix", envname = "r-silomix", python =
 
 #' Cluster the rows of a data frame
 #'
-#' Clusters are called "0", "1" and so on, the largest first, as in silomix's reports.
+#' Clusters are called "0", "1" and so on, the largest first, as in silomix's reports; names stand
+#' after the number, see `silomix_load()`.
 #' @param data A data frame: factors, characters and logicals are categories, numbers are numbers
-#'   or, if they have few whole values, levels. `NA` is a missing cell, which is left out.
+#'   or, if they have few whole values, levels. `NA` is a missing cell, which is left out. Columns of
+#'   any other class are read as their text, as from a CSV file: dates are refused unless they are
+#'   excluded, and labelled columns of haven need `haven::as_factor()` to keep their labels.
 #' @param silo The column that names each row's silo; without it all rows are one.
-#' @param ... Settings of Python's `silomix.fit`, such as `seed`, `clusters`, `variables`,
-#'   `iterations`, `kinds = c(visits = "poisson")` or `frequency`.
+#' @param ... Any setting of Python's `silomix.fit`, all of which are optional; among them are
+#'   \itemize{
+#'   \item `id = "patient"`, the column that names each row; it is not clustered.
+#'   \item `exclude = c("admitted", "died")`, columns to leave out, or `variables`, those to use.
+#'   \item `na_values = c(-9, -8)`, codes for missing cells, or `c(age = 99)`, those of one column;
+#'     `list(-9, list(age = 99))` has both.
+#'   \item `kinds = c(age = "gaussian", visits = "poisson")`, what the columns are, and
+#'     `bins = c(age = 4)`, numbers to cut into levels.
+#'   \item `missing = "level"`, to make missing cells a level.
+#'   \item `frequency = "count"`, the column that says how often each row occurs.
+#'   \item `clusters`, if their number is known, or `components`, if it is only limited.
+#'   \item `seed`, `iterations` and `threads`.
+#'   }
 #' @return An object with `clusters` and `profiles` (data frames with intervals), `labels` (a factor;
 #'   a table of patterns has one for each repeated row), `trusted`, `verdict`, and `posterior`, the
-#'   Python object, which has more: `fit$posterior$report("report.html")`.
+#'   Python object, which has more: `fit$posterior$report("report.html")`, and frames that
+#'   `silomix_frame()` converts.
 #' @examples
 #' \dontrun{
 #' fit <- silomix_fit(carcinoma, clusters = 3, seed = 1)
@@ -42,11 +57,12 @@ silomix_fit <- function(data, silo = NULL, ...) {
 }
 
 #' Read a posterior that `fit$posterior$save(path)`, or Python, has saved
-#' @param path The file.
+#' @param path The file; or a posterior of Python's, such as one whose clusters have names,
+#'   `fit$posterior$with_names(list("1" = "frail"))`.
 #' @param silo The column that names each row's silo in tables to predict.
 #' @export
 silomix_load <- function(path, silo = NULL) {
-  make_fit(python("silomix")$load(path.expand(path)), silo)
+  make_fit(if (is.character(path)) python("silomix")$load(path.expand(path)) else path, silo)
 }
 
 python <- function(module) {
@@ -57,29 +73,74 @@ python <- function(module) {
 }
 
 make_fit <- function(posterior, silo) {
-  # arrays travel as lists of numbers and frames as JSON, which every version of reticulate reads
+  # arrays travel as lists of numbers, which every version of reticulate reads
   judged <- posterior$diagnostics
+  names <- to_r(posterior$cluster_names)
+  by_cluster <- function(found) {
+    frame <- silomix_frame(found)
+    frame$cluster <- to_factor(frame$cluster, names)
+    frame
+  }
   fit <- list(
     posterior = posterior, silo = silo,
-    clusters = to_frame(posterior$cluster_sizes(frame_like = "pandas")),
-    profiles = to_frame(posterior$profiles(frame_like = "pandas")),
+    clusters = by_cluster(posterior$cluster_sizes(frame_like = "pandas")),
+    profiles = by_cluster(posterior$profiles(frame_like = "pandas")),
     trusted = to_r(judged$trusted), verdict = to_r(judged$verdict),
     text = to_r(posterior$`__repr__`())
   )
   assigned <- to_r(python("builtins")$hasattr(posterior$assignment, "labels"))
-  if (assigned) fit$labels <- to_factor(to_r(posterior$labels$tolist()), fit)
+  if (assigned) fit$labels <- to_factor(unlist(to_r(posterior$labels$tolist())), names)
   structure(fit, class = "silomix_fit")
 }
 
 to_r <- function(object) reticulate::py_to_r(object)
 
-to_frame <- function(frame) {
-  frame <- jsonlite::fromJSON(to_r(frame$to_json(orient = "records", double_precision = 15L)))
-  frame$cluster <- factor(frame$cluster)
-  frame
+# clusters are numbered from 0
+to_factor <- function(numbers, names) factor(names[numbers + 1], levels = names)
+
+#' Turn a frame of Python's into a data frame
+#'
+#' What the methods of `fit$posterior` return stays in Python until it is converted. Whole numbers
+#' that they are given need an L, as in `contrast(cluster = 3L)`.
+#' @param x A frame of Python's, of pandas, polars or Arrow.
+#' @return A data frame with the same column names; missing cells are `NA`.
+#' @examples
+#' \dontrun{
+#' silomix_frame(fit$posterior$labels_frame(probabilities = TRUE))
+#' silomix_frame(fit$posterior$contrast(cluster = 3L))
+#' }
+#' @export
+silomix_frame <- function(x) {
+  # newer versions of reticulate may have converted it
+  if (is.data.frame(x)) return(x)
+  columns <- to_r(python("narwhals")$from_native(x)$to_dict(as_series = FALSE))
+  as.data.frame(lapply(columns, function(cells) {
+    missing <- lengths(cells) == 0 | is.na(cells)
+    # NA in front, since no cells would be no column
+    c(NA, unlist(replace(cells, missing, NA)))[-1]
+  }), optional = TRUE)
 }
 
-to_factor <- function(labels, fit) factor(unlist(labels), levels = levels(fit$clusters$cluster))
+#' Compare the clusters in columns that were not clustered
+#'
+#' Allows for rows whose cluster is not sure, as `compare_outside` and `regress_membership` of
+#' Python's silomix do, whose help explains the columns.
+#' @param fit What `silomix_fit()` returned.
+#' @param data A data frame with the columns that were clustered and those to compare.
+#' @param columns Their names, `c("age", "ward")`, or what to compare of each:
+#'   `c(age = "mean", ward = "levels", status = "died")`.
+#' @param type "compare": how each cluster differs from the rest; "odds": how the odds of being in
+#'   each cluster depend on the columns together.
+#' @param ... More for the functions of Python's, such as `na_values` or `level`.
+#' @return A data frame.
+#' @export
+silomix_outside <- function(fit, data, columns, type = c("compare", "odds"), ...) {
+  given <- c(list(fit$posterior, to_pandas(data)), lapply(list(columns, ...), as_setting))
+  if (match.arg(type) == "odds") {
+    return(silomix_frame(do.call(python("silomix")$regress_membership, given)))
+  }
+  silomix_frame(do.call(python("silomix")$compare_outside, c(given, silo = fit$silo))$frame())
+}
 
 as_setting <- function(value) {
   if (!is.null(names(value))) return(lapply(as.list(value), as_setting))
@@ -90,19 +151,16 @@ as_setting <- function(value) {
 
 to_pandas <- function(data) {
   if (!is.data.frame(data)) stop("data is of class ", class(data)[1], "; give a data frame")
-  columns <- lapply(names(data), function(name) to_column(data[[name]], name))
-  python("pandas")$DataFrame(reticulate::r_to_py(stats::setNames(columns, names(data))))
+  python("pandas")$DataFrame(reticulate::r_to_py(lapply(data, to_column)))
 }
 
-to_column <- function(x, name) {
+to_column <- function(x) {
   if (is.factor(x)) {
     codes <- ifelse(is.na(x), -1L, as.integer(x) - 1L)
     return(python("pandas")$Categorical$from_codes(as.list(codes), as.list(levels(x))))
   }
-  if (!is.null(attr(x, "class")) || !(is.numeric(x) || is.character(x) || is.logical(x))) {
-    stop("column '", name, "' is of class ", class(x)[1],
-         "; make it a factor, numbers, characters or logicals", call. = FALSE)
-  }
+  # dates, say, which Python refuses where it uses them
+  if (is.object(x) || !is.atomic(x)) x <- as.character(x)
   cells <- as.list(if (is.numeric(x)) as.numeric(x) else x)
   cells[is.na(x)] <- list(NULL)
   # Python's None would make numbers objects
@@ -141,8 +199,9 @@ wide <- function(profiles) {
 
 #' Draw the clusters
 #' @param x What `silomix_fit()` returned.
-#' @param type "profiles": a heat map of posterior means, numbers scaled from their lowest cluster to
-#'   their highest; "sizes": shares of the rows with their intervals.
+#' @param type "profiles": a heat map of posterior means, probabilities from 0 to 1, and numbers from
+#'   their lowest cluster to their highest, which are given after the name; "sizes": shares of the
+#'   rows with their intervals.
 #' @param ... More for `graphics::image()` or `graphics::plot()`.
 #' @export
 plot.silomix_fit <- function(x, type = c("profiles", "sizes"), ...) {
@@ -156,16 +215,20 @@ plot.silomix_fit <- function(x, type = c("profiles", "sizes"), ...) {
     return(invisible(x))
   }
   means <- wide(x$profiles)
-  number <- !(rowSums(means < 0 | means > 1) == 0)
-  means[number, ] <- t(apply(means[number, , drop = FALSE], 1, function(m) {
-    (m - min(m)) / max(max(m) - min(m), 1e-12)
-  }))
+  for (row in which(!unlist(to_r(x$posterior$family$shares()$tolist())))) {
+    ends <- range(means[row, ])
+    means[row, ] <- (means[row, ] - ends[1]) / max(diff(ends), 1e-12)
+    rownames(means)[row] <- sprintf("%s (%.3g to %.3g)", rownames(means)[row], ends[1], ends[2])
+  }
   rows <- nrow(means)
-  old <- graphics::par(mar = c(4, 2 + max(nchar(rownames(means))) / 2, 2, 1))
+  colours <- rev(grDevices::hcl.colors(64, "Blues"))
+  old <- graphics::par(mar = c(7, 2 + max(nchar(rownames(means))) / 2, 2, 1))
   on.exit(graphics::par(old))
   graphics::image(seq_len(ncol(means)), seq_len(rows), t(means[rows:1, , drop = FALSE]),
-                  zlim = c(0, 1), col = rev(grDevices::hcl.colors(64, "Blues")), axes = FALSE,
-                  xlab = "cluster", ylab = "", ...)
+                  zlim = c(0, 1), col = colours, axes = FALSE, xlab = "cluster", ylab = "", ...)
+  graphics::legend(ncol(means) + .5, graphics::grconvertY(0, "nfc"), xjust = 1, yjust = 0,
+                   legend = c("0, or lowest", "1/2", "1, or highest"), fill = colours[c(1, 32, 64)],
+                   horiz = TRUE, xpd = NA, bty = "n", title = "probability, or number in its range")
   graphics::axis(1, seq_len(ncol(means)), colnames(means))
   graphics::axis(2, seq_len(rows), rev(rownames(means)), las = 1, tick = FALSE)
   invisible(x)
@@ -184,7 +247,7 @@ predict.silomix_fit <- function(object, newdata, type = c("class", "prob"), ...)
   probability <- matrix(unlist(to_r(flat)), ncol = length(names), byrow = TRUE)
   colnames(probability) <- names
   if (match.arg(type) == "prob") return(probability)
-  to_factor(names[max.col(probability, "first")], object)
+  to_factor(max.col(probability, "first") - 1, names)
 }
 
 #' Draws for the package posterior, by chain

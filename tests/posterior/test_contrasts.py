@@ -178,6 +178,12 @@ class TestNames:
         with pytest.raises(SettingsError, match=r"'wel'.*0 to 2.*'well'"):
             made.contrast(cluster="wel")
 
+    def test_a_number_may_be_text_unless_it_is_a_name(self, rng):
+        made = make_posterior(rng).with_names({"2": "well", 1: "0"})
+        assert made.names == {2: "well", 1: "0"}
+        assert made.contrast(cluster="2")["cluster"].unique().tolist() == [2]
+        assert made.contrast(cluster="0")["cluster"].unique().tolist() == [1]
+
     def test_are_kept_in_the_file_and_checked_there(self, rng, tmp_path):
         made = make_posterior(rng)
         path = made.with_names(NAMES).save(tmp_path / "a.silomix")
@@ -187,7 +193,7 @@ class TestNames:
         with pytest.raises(FileError):
             silomix.load(path)
 
-    @pytest.mark.parametrize("names", [{3: "a"}, {-1: "a"}, {0: " "}, {0: "a", 1: "a"}])
+    @pytest.mark.parametrize("names", [{3: "a"}, {"3": "a"}, {-1: "a"}, {0: " "}, {0: "a", 1: "a"}])
     def test_refusals(self, rng, names):
         with pytest.raises(SettingsError):
             make_posterior(rng).with_names(names)

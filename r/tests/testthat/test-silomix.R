@@ -9,13 +9,19 @@ people <- data.frame(
   stage = ifelse(runif(rows) < c(.8, .2)[group + 1], "I", "II"),
   treated = runif(rows) < c(.1, .8)[group + 1],
   age = rnorm(rows, c(40, 70)[group + 1], 5),
-  visits = rpois(rows, c(2, 12)[group + 1])
+  visits = rpois(rows, c(2, 12)[group + 1]),
+  patient = sprintf("P%03d", 1:rows),
+  admitted = as.Date("2024-01-01") + seq_len(rows),
+  status = ifelse(runif(rows) < c(.1, .4)[group + 1], "died", "alive")
 )
 people$smoker[1:20] <- NA
 people$stage[21:40] <- NA
 people$treated[41:60] <- NA
 people$age[61:80] <- NA
-fit <- silomix_fit(people, silo = "hospital", kinds = c(visits = "poisson"), components = 6,
+people$age[81:90] <- -9
+people$status[91:100] <- NA
+fit <- silomix_fit(people, silo = "hospital", id = "patient", exclude = c("admitted", "status"),
+                   na_values = c(age = -9), kinds = c(visits = "poisson"), components = 6,
                    iterations = 2000, seed = 1)
 
 test_that("the planted clusters are found, whatever the class of a column", {
@@ -69,9 +75,44 @@ test_that("draws keep their chains and their names", {
   expect_true(all(found$rhat < 1.05 & found$ess_bulk > 300))
 })
 
+test_that("frames of Python's become data frames, with their names, types and missing cells", {
+  labels <- silomix_frame(fit$posterior$labels_frame(probabilities = TRUE))
+  types <- c(row = "integer", id = "character", silo = "character", cluster = "integer",
+             probability = "double", second = "integer", p0 = "double", p1 = "double")
+  expect_equal(vapply(labels, typeof, ""), types)
+  expect_equal(labels$id, people$patient)
+  expect_equal(as.character(labels$cluster), as.character(fit$labels))
+  cells <- list(text = list("NA", NULL), yes = list(NULL, TRUE), none = list(NULL, NULL),
+                number = list(1e-30, NaN), `a, b` = list(Inf, 1))
+  expected <- data.frame(text = c("NA", NA), yes = c(NA, TRUE), none = NA, number = c(1e-30, NA),
+                         `a, b` = c(Inf, 1), check.names = FALSE)
+  made <- reticulate::import("pandas", convert = FALSE)$DataFrame(cells)
+  expect_identical(silomix_frame(made), expected)
+  expect_identical(silomix_frame(expected), expected)
+  expect_named(silomix_frame(made$head(0L)), names(expected))
+})
+
+test_that("clusters are compared in other columns, whose missing cells are left out", {
+  died <- silomix_outside(fit, people, c(status = "died"))
+  old <- as.character(subset(fit$profiles, variable == "age" & mean > 60)$cluster)
+  expect_equal(died$estimate[died$cluster == old], .4, tolerance = .2)
+  expect_equal(sum(died$rows), rows - 10)
+  odds <- silomix_outside(fit, people, "status", type = "odds", level = .9)
+  expect_equal(odds$level_name, c(NA, "died"))
+  expect_equal(odds$interval, rep("90% CI", 2))
+})
+
+test_that("names of clusters stand everywhere", {
+  named <- silomix_load(fit$posterior$with_names(list("1" = "old")), silo = "hospital")
+  called <- c("0", "1: old")
+  expect_equal(levels(named$labels), called)
+  expect_equal(colnames(predict(named, people[1:2, ], type = "prob")), called)
+  expect_output(print(summary(named)), "1: old")
+  expect_equal(silomix_frame(named$posterior$contrast(cluster = "1"))$name[1], "old")
+})
+
 test_that("what cannot be used is refused in words", {
   expect_error(silomix_fit(as.matrix(people)), "data frame")
-  people$entry <- Sys.Date()
-  expect_error(silomix_fit(people, silo = "hospital"), "entry")
+  expect_error(silomix_fit(people, silo = "hospital", id = "patient"), "'admitted' has dates")
   expect_error(silomix_fit(people[2:4], components = "many"), "components")
 })

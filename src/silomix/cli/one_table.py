@@ -229,5 +229,4 @@ def _write_outside(found: Outside, page: Path, record: dict[str, Any]) -> list[s
 def _load(results: Path, name: Sequence[str] | None) -> Posterior:
     """Return a saved posterior, with the names of clusters that --name gives."""
     posterior, names = load(results), by_column("--name", name)
-    numbers: dict[Any, str] = {int(c) if c.isdecimal() else c: names[c] for c in names}
-    return posterior.with_names({**posterior.names, **numbers}) if names else posterior
+    return posterior.with_names({**posterior.names, **names}) if names else posterior

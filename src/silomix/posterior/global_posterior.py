@@ -135,12 +135,13 @@ class Posterior(Parts):
     backend: Backend = "pandas"
     names: Mapping[int, str] = field(default_factory=dict)
 
-    def with_names(self, names: Mapping[int, str]) -> Posterior:
+    def with_names(self, names: Mapping[Any, str]) -> Posterior:
         """Return the posterior with names of clusters, which frames, files and figures then show.
 
         Parameters
         ----------
-        names : by number, what clusters are called; the others keep their number alone.
+        names : by number, "1" as well as 1, or by present name, what clusters are called; the
+            others keep their number alone.
 
         Examples
         --------
@@ -155,8 +156,11 @@ class Posterior(Parts):
         return replace(self, names=names)
 
     def _known(self, cluster: int | str) -> int:
-        """Return the number of a cluster that is given by its number or its name."""
-        known: dict[int | str, int] = {number: number for number in range(self.n_clusters)}
+        """Return the number of a cluster that is given by name or number, which may be text."""
+        known: dict[int | str, int] = {}
+        for number in range(self.n_clusters):
+            known |= {number: number, str(number): number}
+        # the shell and R have texts alone; a name that is a number comes first
         known |= {name: number for number, name in self.names.items()}
         if cluster not in known:
             called = f", or by name: {quoted([*self.names.values()])}" if self.names else ""
