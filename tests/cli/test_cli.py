@@ -341,13 +341,16 @@ def test_codes_for_missing_cells_go_into_the_study_and_are_advised(tmp_path, not
     table.write_text("site,sex,age\n" + "".join(f"s,{'fm9'[i % 3]},{i}.5\n" for i in range(40)))
     common = ["study", table, "--silo", "site", "--out", out, "--force"]
     assert run(*common).stderr.endswith("if they mean a missing cell, give --na-value\n")
-    codes = ["--na-value", 9, "--na-value", "age=39.5"]
+    codes = ["--na-value", "9, 99,age=39.5"]
     told = run(*common, *codes)
     assert (told.exit_code, told.stderr) == (0, "")
     sex, age = silomix.read_study(out).variables
-    assert (sex.levels, sex.na_values, age.na_values) == (("f", "m"), ("9",), ("9", "39.5"))
+    assert (sex.levels, sex.na_values) == (("f", "m"), ("9", "99"))
+    assert age.na_values == ("9", "99", "39.5")
     run("fit", table, "--silo", "site", *codes, "--out", tmp_path / "f")
-    assert noted["na_values"] == ["9", {"age": "39.5"}]
+    assert noted["na_values"] == ["9", "99", {"age": "39.5"}]
+    run("fit", table, "--na-value", 9, "--na-value", "age=1,sex=9", "--out", tmp_path / "g")
+    assert noted["na_values"] == ["9", {"age": "1"}, {"sex": "9"}]
     wrong = run(*common, "--na-value", "Age=9")
     assert (wrong.exit_code, "--na-value names 'Age'" in wrong.stderr) == (4, True)
 

@@ -45,7 +45,7 @@ TEXTS = {
         "outside": "Columns to compare between clusters, not to cluster: age,ward=levels,sex=f.",
         "covariates": "Columns that may explain membership, as for --outside; writes odds.csv.",
         "outside_method": "averaged (default) allows for uncertain rows; labels: as in the paper.",
-        "na_value": "-9 for all columns, age=99 for one: a code for missing cells; repeatable.",
+        "na_value": "-9,age=99: codes for missing cells, -9 in all columns, 99 in one; repeatable.",
         "missing": "marginalise (default) skips missing cells; level, if they are informative.",
         "frequency": "Column of counts, if each row stands for several identical ones.",
         "study": "The study file that all silos have, such as study.toml.",
@@ -271,8 +271,10 @@ def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:
 
 
 def na_values(lines: Sequence[str] | None) -> list[Any] | None:
-    """Return what each VALUE or COLUMN=VALUE of --na-value says, as `fit` has it."""
-    parts = [item.rpartition("=") for item in _items(lines)]
+    """Return what each VALUE and COLUMN=VALUE of --na-value says, as `fit` has it."""
+    items = [item for line in lines or () for item in line.split(",")]
+    # a code may be a blank
+    parts = [(item.lstrip() or item).rpartition("=") for item in items]
     return [{name: value} if sign else value for name, sign, value in parts] or None
 
 
