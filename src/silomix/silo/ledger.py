@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError
+from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError, warn
 from silomix.model.files import replace_file
 from silomix.model.sentences import quoted
 from silomix.silo.store import digest_rows, locked
@@ -192,13 +191,12 @@ def open_account(
     known = [one.name for one in read_ledger(path).tables]
     others = [other for other in known if not other.startswith(name)]
     if others and own not in known:
-        warnings.warn(
+        told = (
             f"{path} has no table {own!r} yet, and knows {quoted(others)}; if this is one of them "
             "with other rows, stop here and give its name with --table-name: what left from it "
-            "counts",
-            DataWarning,
-            stacklevel=2,
+            "counts"
         )
+        warn(DataWarning(told))
     return account
 
 
