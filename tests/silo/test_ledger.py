@@ -84,7 +84,7 @@ class TestCounting:
             ("a", TWO, {"study": "b", "rows": "2"}, None),
             ("a", DEFAULT, GROWN, "with other rows, on 2"),
             ("a", DEFAULT, {"digest": "2"}, None),
-            ("a", DEFAULT, {"policy": FINE}, "with another rounding, 10, 5, on 2"),
+            ("a", DEFAULT, {"policy": FINE}, "with minimum count 10 and counts rounded to 5, on 2"),
             # a copy under another name is the same table
             ("a", DEFAULT, {"study": "b", "table": "copy"}, "answered from 'copy':"),
             ("a", DEFAULT, {"table": "copy"}, None),

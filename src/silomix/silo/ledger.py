@@ -324,10 +324,15 @@ def _refuse(ledger: Ledger, account: Account) -> None:
     answered = {one.study: one for one in studies}
     own, name = answered.get(entry.study), account.table
     where = ["silomix", "ledger", "--ledger", str(account.path), "--table-name", name]
+    first, otherwise = "To", ""
     if own is not None:
-        what = "other rows" if own.rows != entry.rows else f"another rounding, {own.rounding}"
-        otherwise = "; or use the earlier table and policy"
-        problem = f"this study was answered from {name!r} with {what}, on {own.since[:10]}"
+        least, base = own.rounding.split(", ")
+        counts = f"counts rounded to {base}" if base != "1" else "exact counts"
+        what = f"under its policy {own.policy!r}, with minimum count {least} and {counts}"
+        first = "Answer with the earlier policy (--policy); to"
+        if own.rows != entry.rows:
+            what, first = "with other rows", "Answer with the earlier table; to"
+        problem = f"this study was answered from {name!r} {what}, on {own.since[:10]}"
     elif table.counted.digest not in (None, account.digest):
         last = table.counted.studies[-1]
         otherwise = f"; or for this and later ones: {shlex.join([*where, '--new-version'])}"
@@ -343,7 +348,7 @@ def _refuse(ledger: Ledger, account: Account) -> None:
         return
     raise PolicyRefusal(
         f"{entry.silo}: {problem}. Two answers compared can reveal more than either alone, most of "
-        "all about rows that differ. To allow this study all the same: "
+        f"all about rows that differ. {first} allow this study all the same: "
         f"{shlex.join([*where, '--allow', entry.study])}{otherwise}",
         code="studies",
     )
