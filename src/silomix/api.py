@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.coordinator.pipeline import run_study
-from silomix.errors import DataWarning, MissingDependency, SettingsError, warn
+from silomix.errors import DataWarning, MissingDependency, SettingsError, as_note, warn
 from silomix.messages.progress import Report, reporting
 from silomix.model.reading import find_column
 from silomix.model.sentences import at_least, one_of
@@ -246,8 +246,7 @@ def fit(
     found = replace(gather_assignment(silos.silos, roster.places), missing=blanks, ids=ids)
     name = Path(table).name if isinstance(table, str | Path) else ""
     made = replace(posterior.provenance, table=name)
-    # one may end in "..." already
-    told = [str(w.message).removesuffix(".") + "." for w in odd if w.category is DataWarning]
+    told = [as_note(warning.message) for warning in odd if warning.category is DataWarning]
     judged = replace(posterior.diagnostics, notes=(*posterior.diagnostics.notes, *told))
     posterior = replace(posterior, provenance=made, diagnostics=judged)
     return replace(posterior, assignment=found, backend=backend_of(table))

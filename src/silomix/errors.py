@@ -127,6 +127,11 @@ class SamplingWarning(_Worded, UserWarning):
     """The draws are usable, but something in them deserves a look."""
 
 
+def as_note(warning: Warning | str) -> str:
+    """Return a warning as a sentence; one may end in "..." already."""
+    return str(warning).removesuffix(".") + "."
+
+
 def warn(warning: Warning | str) -> None:
     """Issue a warning at the caller's line: the first that is not in this package."""
     frame, level = inspect.currentframe(), 1

@@ -20,7 +20,7 @@ from silomix import cli
 from silomix.cli import one_table, prepare
 from silomix.cli.prepare import compare, run_demo
 from silomix.cli.terminal import EXITS, as_option
-from silomix.errors import SettingsError
+from silomix.errors import DataWarning, SettingsError
 from silomix.messages.progress import Progress
 from silomix.study.keywords import SETTINGS
 
@@ -314,6 +314,8 @@ def test_kinds_are_declared_or_told(tmp_path, noted):
         "other values; declare --kind to change that"
     ) in told
     assert "age gaussian, about 49.2 with scale 21.7" in told
+    logs = run(*common, "--kind", "dose=gaussian,age=log-gaussian")
+    assert "age log-gaussian, the logarithm about 3.9 with" in words(logs.stdout)
     record = json.loads(run(*common, *KINDS, "--kind", "dose=gaussian", "--json").stdout)
     assert record["variables"]["age"] == ["below 49.2", "49.2 or more"]
     units = {"kind": "poisson", "location": 1.5, "scale": 1.0, "transform": "none"}
@@ -507,6 +509,23 @@ def test_fit_writes_what_the_library_finds(fitted):
     assert labels["cluster"].tolist() == found.labels.tolist()
     assert " ".join(found.diagnostics.verdict.split()) in " ".join(result.stdout.split())
     assert result.stdout.endswith(f"Results: {out}\n")
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_what_is_odd_in_a_table_is_printed_once_and_kept_in_the_files(tmp_path, rng):
+    rows, _ = silomix.simulate("homogeneous", rows=120, silos=2, seed=1)
+    rows["crp"] = rng.normal(5, 1, 120).round(2)
+    rows.loc[:8, "crp"] = -9.0
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    quick, out = ["--iterations", 200, "--polish", 0, "--threads", 1], tmp_path / "r"
+    result = run("fit", tmp_path / "t.csv", "--silo", "silo", *quick, "--out", out)
+    told = "'crp' has '-9' in 9 rows: taken as they stand; if they mean a missing cell, give "
+    assert result.stderr.count(f"{told}--na-value\n") == 1
+    assert "as they stand" not in words(result.stdout)
+    assert f"{told}--na-value. " in words((out / "summary.txt").read_text(encoding="utf-8"))
+    with pytest.warns(DataWarning):
+        found = silomix.fit(rows, silo="silo", iterations=200, polish=0, progress=False)
+    assert found.diagnostics.notes[-1].endswith(f"{told}na_values=...")
 
 
 def test_fit_as_json(tmp_path, fitted, monkeypatch):
