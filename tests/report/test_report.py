@@ -238,9 +238,10 @@ def test_what_speaks_for_one_fewer_and_one_more(posterior):
     assert sorted(line[0] for line in others) == ["0 and 1", "0 and 2"]
     alone = list(cluster_sections.number_sentences(replace(posterior, correspondence=None)))
     assert len(alone) == 3
+    assert alone[0] == "3 clusters."
 
 
-def test_sure_rows_and_near_clusters_are_told(posterior):
+def test_sure_rows_and_near_clusters_are_told(posterior, rng):
     sure = np.array([[0.95, 0.05, 0.0], [0.5, 0.4, 0.1], [0.1, 0.9, 0.0]], dtype=np.float32)
     rows = Assignment(sure.argmax(axis=1), sure, np.array([0, 1, 1]))
     whole, by_cluster = cluster_sections.sure_rows(rows)
@@ -253,6 +254,9 @@ def test_sure_rows_and_near_clusters_are_told(posterior):
     notes = [row[0].note for row in cluster_sections.sizes_table(twins).rows]
     assert "2" in notes[0]
     assert "0" in notes[2]
+    explained = "names clusters that may be one"
+    assert explained in make_report(twins)
+    assert explained not in make_report(make_posterior(rng, clusters=1))
 
 
 def test_missing_cells_by_variable_and_silo(posterior):
