@@ -17,6 +17,7 @@ from cases.posteriors import (
     DOUBTED,
     SCHEMA,
     SILOS,
+    TRUSTED,
     make_diagnostics,
     make_posterior,
     numbers_posterior,
@@ -31,7 +32,14 @@ from silomix.posterior.characterise import Contrast
 from silomix.posterior.global_posterior import Assignment
 from silomix.posterior.outside_variables import compare_outside, regress_membership
 from silomix.report import cluster_sections, display, make_report, write_report
-from silomix.report.run_sections import drift_sentences, drift_table, missing_shares, steps
+from silomix.report.run_sections import (
+    drift_sentences,
+    drift_table,
+    missing_shares,
+    runs_table,
+    steps,
+)
+from silomix.silo.release import rounded
 from silomix.study.settings import Aggregation
 
 SECTIONS = ["trust", "sizes", "profiles", "traits", "silos", "drift"]
@@ -257,6 +265,19 @@ def test_sure_rows_and_near_clusters_are_told(posterior, rng):
     explained = "names clusters that may be one"
     assert explained in make_report(twins)
     assert explained not in make_report(make_posterior(rng, clusters=1))
+
+
+def test_what_a_policy_lets_out_of_a_run_is_shown_as_bounds():
+    ran = replace(TRUSTED, sweeps=4000)
+    stuck = replace(ran, rhat={"occupied": 7.0}, ess={"occupied": 3.0}, prior_draws=0.3)
+    empty = replace(stuck, rhat={}, ess={})
+    told = {"own": ran, "ruled": rounded(ran), "stuck": rounded(stuck), "empty": rounded(empty)}
+    assert texts(runs_table(make_diagnostics(silos=told))) == [
+        ["own", "4,000", "0.97", "1.010", "900", "0.2%"],
+        ["ruled", "–", "≥ 0.80", "≤ 1.05", "≥ 200", "≤ 5.0%"],
+        ["stuck", "–", "≥ 0.80", "> 1.5", "≥ 0", "≤ 50.0%"],
+        ["empty", "–", "≥ 0.80", "–", "–", "≤ 50.0%"],
+    ]
 
 
 def test_missing_cells_by_variable_and_silo(posterior):
