@@ -302,6 +302,8 @@ class TestDataTree:
         picked = draws["weights_by_silo"].sel(silo="south", cluster=2)
         assert_array_equal(np.sort(picked, axis=None), np.sort(posterior.weights_by_silo[:, 1, 2]))
         level = draws["probabilities"].sel(level="stage=II", cluster=1)
+        named = drifting.with_names({2: "frail"}).to_datatree()["posterior"]
+        assert_array_equal(named["weights_by_silo"].sel(silo="south", cluster="2: frail"), picked)
         assert_array_equal(np.sort(level, axis=None), np.sort(posterior.probabilities[:, 1, 3]))
         # numbers that figures can show: zero where the silos are alike
         assert_array_equal(draws["spread"].sel(variable_name="stage"), 0.0)
