@@ -693,6 +693,7 @@ def test_mixed_demo_finds_the_planted_clusters_and_compares_their_numbers(
     assert abs(float(agreement) - float(best)) < 0.01
     # 54 intervals of 95 %: fewer than 45 cover in three of 10,000 tables, and this one is fixed
     true, inside = re.search(r"Of (\d+) true means, [a-z ]+, (\d+) are in", told).groups()
+    assert "are in their 95% intervals (51 expected)." in told
     assert true == "54"
     assert int(inside) >= 45
 
