@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.coordinator.pipeline import run_study
-from silomix.errors import DataWarning, MissingDependency, SettingsError
+from silomix.errors import DataWarning, MissingDependency, SettingsError, as_note, warn
 from silomix.messages.progress import Report, reporting
 from silomix.model.reading import find_column
 from silomix.model.sentences import at_least, one_of
@@ -228,7 +228,7 @@ def fit(
             shard = load(frame, silo=silo, missing=missing, na_values=na_values, **about)
     finally:  # said at the caller's line; the result keeps those about the table
         for warning in odd:
-            warnings.warn(warning.message, warning.category, stacklevel=2)
+            warn(warning.message)
     # not among the warnings that the result keeps: it may quote ids
     ids = None if id is None else read_ids(frame, id, is_repeated=frequency is not None)
     if shards is not None:
@@ -246,8 +246,8 @@ def fit(
     found = replace(gather_assignment(silos.silos, roster.places), missing=blanks, ids=ids)
     name = Path(table).name if isinstance(table, str | Path) else ""
     made = replace(posterior.provenance, table=name)
-    judged, about_table = posterior.diagnostics, [w for w in odd if w.category is DataWarning]
-    judged = replace(judged, notes=(*judged.notes, *(f"{w.message}." for w in about_table)))
+    told = [as_note(warning.message) for warning in odd if warning.category is DataWarning]
+    judged = replace(posterior.diagnostics, notes=(*posterior.diagnostics.notes, *told))
     posterior = replace(posterior, provenance=made, diagnostics=judged)
     return replace(posterior, assignment=found, backend=backend_of(table))
 
@@ -282,7 +282,7 @@ def _split(
     if likely:
         text = f"the table has a column {likely[0]!r}, which is taken for a variable"
         advice = "if it names the silos, give {silo}"
-        warnings.warn(DataWarning(f"{text}; {advice}", silo=likely[0]), stacklevel=3)
+        warn(DataWarning(f"{text}; {advice}", silo=likely[0]))
     return read_roster(frame, None)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable
 
 
@@ -123,3 +125,16 @@ class DataWarning(_Worded, UserWarning):
 
 class SamplingWarning(_Worded, UserWarning):
     """The draws are usable, but something in them deserves a look."""
+
+
+def as_note(warning: Warning | str) -> str:
+    """Return a warning as a sentence; one may end in "..." already."""
+    return str(warning).removesuffix(".") + "."
+
+
+def warn(warning: Warning | str) -> None:
+    """Issue a warning at the caller's line: the first that is not in this package."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals["__name__"].partition(".")[0] == "silomix":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(warning, stacklevel=level)

@@ -33,9 +33,10 @@ def local_of(shard, components=1, seed=3):
     return local_posterior(sample_shard(shard, Job(components, Prior(), schedule, seed, 0, 0)))
 
 
-def release_of(shard, policy=DEFAULT, tier="summary", **sampling):
+def release_of(shard, policy=DEFAULT, tier="summary", *, inside=False, **sampling):
     local = local_of(shard, **sampling)
-    return make_release(local, silo="north", place=0, study="5" * 64, tier=tier, policy=policy)
+    how = {"tier": tier, "policy": policy, "inside": inside}
+    return make_release(local, silo="north", place=0, study="5" * 64, **how)
 
 
 def two_clusters(rng, rows):

@@ -20,7 +20,7 @@ from silomix import cli
 from silomix.cli import one_table, prepare
 from silomix.cli.prepare import compare, run_demo
 from silomix.cli.terminal import EXITS, as_option
-from silomix.errors import SettingsError
+from silomix.errors import DataWarning, SettingsError
 from silomix.messages.progress import Progress
 from silomix.study.keywords import SETTINGS
 
@@ -314,6 +314,8 @@ def test_kinds_are_declared_or_told(tmp_path, noted):
         "other values; declare --kind to change that"
     ) in told
     assert "age gaussian, about 49.2 with scale 21.7" in told
+    logs = run(*common, "--kind", "dose=gaussian,age=log-gaussian")
+    assert "age log-gaussian, the logarithm about 3.9 with" in words(logs.stdout)
     record = json.loads(run(*common, *KINDS, "--kind", "dose=gaussian", "--json").stdout)
     assert record["variables"]["age"] == ["below 49.2", "49.2 or more"]
     units = {"kind": "poisson", "location": 1.5, "scale": 1.0, "transform": "none"}
@@ -341,13 +343,16 @@ def test_codes_for_missing_cells_go_into_the_study_and_are_advised(tmp_path, not
     table.write_text("site,sex,age\n" + "".join(f"s,{'fm9'[i % 3]},{i}.5\n" for i in range(40)))
     common = ["study", table, "--silo", "site", "--out", out, "--force"]
     assert run(*common).stderr.endswith("if they mean a missing cell, give --na-value\n")
-    codes = ["--na-value", 9, "--na-value", "age=39.5"]
+    codes = ["--na-value", "9, 99,age=39.5"]
     told = run(*common, *codes)
     assert (told.exit_code, told.stderr) == (0, "")
     sex, age = silomix.read_study(out).variables
-    assert (sex.levels, sex.na_values, age.na_values) == (("f", "m"), ("9",), ("9", "39.5"))
+    assert (sex.levels, sex.na_values) == (("f", "m"), ("9", "99"))
+    assert age.na_values == ("9", "99", "39.5")
     run("fit", table, "--silo", "site", *codes, "--out", tmp_path / "f")
-    assert noted["na_values"] == ["9", {"age": "39.5"}]
+    assert noted["na_values"] == ["9", "99", {"age": "39.5"}]
+    run("fit", table, "--na-value", 9, "--na-value", "age=1,sex=9", "--out", tmp_path / "g")
+    assert noted["na_values"] == ["9", {"age": "1"}, {"sex": "9"}]
     wrong = run(*common, "--na-value", "Age=9")
     assert (wrong.exit_code, "--na-value names 'Age'" in wrong.stderr) == (4, True)
 
@@ -504,6 +509,23 @@ def test_fit_writes_what_the_library_finds(fitted):
     assert labels["cluster"].tolist() == found.labels.tolist()
     assert " ".join(found.diagnostics.verdict.split()) in " ".join(result.stdout.split())
     assert result.stdout.endswith(f"Results: {out}\n")
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_what_is_odd_in_a_table_is_printed_once_and_kept_in_the_files(tmp_path, rng):
+    rows, _ = silomix.simulate("homogeneous", rows=120, silos=2, seed=1)
+    rows["crp"] = rng.normal(5, 1, 120).round(2)
+    rows.loc[:8, "crp"] = -9.0
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    quick, out = ["--iterations", 200, "--polish", 0, "--threads", 1], tmp_path / "r"
+    result = run("fit", tmp_path / "t.csv", "--silo", "silo", *quick, "--out", out)
+    told = "'crp' has '-9' in 9 rows: taken as they stand; if they mean a missing cell, give "
+    assert result.stderr.count(f"{told}--na-value\n") == 1
+    assert "as they stand" not in words(result.stdout)
+    assert f"{told}--na-value. " in words((out / "summary.txt").read_text(encoding="utf-8"))
+    with pytest.warns(DataWarning):
+        found = silomix.fit(rows, silo="silo", iterations=200, polish=0, progress=False)
+    assert found.diagnostics.notes[-1].endswith(f"{told}na_values=...")
 
 
 def test_fit_as_json(tmp_path, fitted, monkeypatch):
@@ -671,6 +693,7 @@ def test_mixed_demo_finds_the_planted_clusters_and_compares_their_numbers(
     assert abs(float(agreement) - float(best)) < 0.01
     # 54 intervals of 95 %: fewer than 45 cover in three of 10,000 tables, and this one is fixed
     true, inside = re.search(r"Of (\d+) true means, [a-z ]+, (\d+) are in", told).groups()
+    assert "are in their 95% intervals (51 expected)." in told
     assert true == "54"
     assert int(inside) >= 45
 

@@ -201,7 +201,7 @@ def test_a_policy_that_only_allows_more_keeps_the_store(desk):
     assert answer(1, "--policy", "more.toml").exit_code == 0
     result = answer(1, "--policy", "opensafely")
     assert result.exit_code == REFUSED
-    assert "with another rounding, 10, 5" in words(result)
+    assert "policy 'default', with minimum count 10 and counts rounded to 5, on" in words(result)
     result = answer(1, "--policy", "opensafely", "--ledger", "elsewhere.json")
     assert result.exit_code == FOREIGN
     assert "was made for another minimum count or rounding" in result.output

@@ -138,8 +138,10 @@ class TestLabels:
 
     def test_refusals(self, rng):
         made = make_posterior(rng)
-        with pytest.raises(DataError):
+        with pytest.raises(DataError, match="id is 2 values; give a value for each of"):
             made.labels_frame(id=[1, 2])
+        with pytest.raises(DataError, match="'patient': a saved posterior has no ids; give table="):
+            made.labels_frame(id="patient")
         with pytest.raises(SilomixError, match="silo and threads are for other rows"):
             made.labels_frame(silo="silo")
         with pytest.raises(SilomixError):

@@ -374,6 +374,10 @@ def test_it_prints_what_it_found(table, posterior, rng):
     labels = np.arange(40) % 2
     text = repr(compare_outside(posterior, sure, "age", method="labels", labels=labels))
     assert text.count("<0.0001 *") == 2
+    named = posterior.with_names({1: "frail, renal"})
+    head, *lines = repr(compare_outside(named, table, "age", "silo")).splitlines()[3:7]
+    end = head.index("rows") + len("rows")
+    assert all(line[end - 1].isdecimal() and line[end] == " " for line in lines)
     eight = table.assign(ward=list("abcdefgh") * 5)
     many = compare_outside(posterior, eight, "ward", "silo", level=0.9)
     assert (many.tests, many.threshold) == (24, pytest.approx(0.1 / 24))
@@ -439,6 +443,13 @@ def test_a_fit_compares_what_it_does_not_cluster(on_disk, tmp_path):
     again = run("fit", on_disk, *SHORT, "--exclude", "age,ward", "--force", "--out", out)
     assert again.exit_code == 0, again.output
     assert not (out / "outside.csv").exists()
+    page = ["report", out, "--table", on_disk, "--covariates", "ward", "--out"]
+    written = run(*page, tmp_path / "new" / "a.html", "--name", "0=frail")
+    assert written.exit_code == 0, written.output
+    assert {file.name for file in (tmp_path / "new").iterdir()} == {"a.html", "odds.csv"}
+    beside = run(*page, tmp_path / "new" / "b.html")
+    assert beside.exit_code == 4
+    assert "odds.csv; give --force to replace, or --out in another folder" in beside.stderr
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,8 @@ class TestMembership:
         assert "6 rows are of silos that were not fitted ('east')" in caplog.messages[0]
         with pytest.warns(DataWarning, match="all 24 rows get the weights") as warned:
             posterior.membership(table[6:])
-        assert warned[0].filename == __file__
+            posterior.labels_frame(table=table[6:])
+        assert {told.filename for told in warned} == {__file__}
 
     def test_a_column_of_silos_that_is_not_used_is_warned_of(self, posterior, seed):
         table = make_table(np.random.default_rng(seed))
@@ -249,7 +250,8 @@ class TestMembership:
 
     def test_a_variable_of_the_study_is_no_column_of_silos(self, posterior, seed):
         table = make_table(np.random.default_rng(seed))
-        for silo, word in (("elsewhere", "nor a silo"), ("hospitl", "'hospital'"), ("sex", "nor")):
+        new = "of a new silo leave silo out"
+        for silo, word in (("elsewhere", new), ("hospitl", "'hospital'"), ("sex", "nor")):
             for method in (posterior.membership, posterior.log_predictive_density):
                 with pytest.raises(DataError, match=word):
                     method(table, silo=silo)
@@ -300,6 +302,8 @@ class TestDataTree:
         picked = draws["weights_by_silo"].sel(silo="south", cluster=2)
         assert_array_equal(np.sort(picked, axis=None), np.sort(posterior.weights_by_silo[:, 1, 2]))
         level = draws["probabilities"].sel(level="stage=II", cluster=1)
+        named = drifting.with_names({2: "frail"}).to_datatree()["posterior"]
+        assert_array_equal(named["weights_by_silo"].sel(silo="south", cluster="2: frail"), picked)
         assert_array_equal(np.sort(level, axis=None), np.sort(posterior.probabilities[:, 1, 3]))
         # numbers that figures can show: zero where the silos are alike
         assert_array_equal(draws["spread"].sel(variable_name="stage"), 0.0)

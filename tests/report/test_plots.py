@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import inspect
 import sys
 from dataclasses import replace
 
@@ -18,9 +17,7 @@ from silomix.posterior.characterise import cluster_map
 from silomix.report.display import LIGHT
 
 STUDY_FIGURES = {"agreement", "coverage"}
-OWN = [name for name, f in inspect.getmembers(plots, inspect.isfunction) if name[0] != "_"]
-FIGURES = [name for name in OWN if getattr(plots, name).__module__ == plots.__name__]
-FIGURES.remove("save_figure")
+FIGURES = sorted({*dir(plots)} - {"save_figure"})
 
 
 @pytest.fixture

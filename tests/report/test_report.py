@@ -17,6 +17,7 @@ from cases.posteriors import (
     DOUBTED,
     SCHEMA,
     SILOS,
+    TRUSTED,
     make_diagnostics,
     make_posterior,
     numbers_posterior,
@@ -31,7 +32,14 @@ from silomix.posterior.characterise import Contrast
 from silomix.posterior.global_posterior import Assignment
 from silomix.posterior.outside_variables import compare_outside, regress_membership
 from silomix.report import cluster_sections, display, make_report, write_report
-from silomix.report.run_sections import drift_sentences, drift_table, missing_shares, steps
+from silomix.report.run_sections import (
+    drift_sentences,
+    drift_table,
+    missing_shares,
+    runs_table,
+    steps,
+)
+from silomix.silo.release import rounded
 from silomix.study.settings import Aggregation
 
 SECTIONS = ["trust", "sizes", "profiles", "traits", "silos", "drift"]
@@ -238,9 +246,10 @@ def test_what_speaks_for_one_fewer_and_one_more(posterior):
     assert sorted(line[0] for line in others) == ["0 and 1", "0 and 2"]
     alone = list(cluster_sections.number_sentences(replace(posterior, correspondence=None)))
     assert len(alone) == 3
+    assert alone[0] == "3 clusters."
 
 
-def test_sure_rows_and_near_clusters_are_told(posterior):
+def test_sure_rows_and_near_clusters_are_told(posterior, rng):
     sure = np.array([[0.95, 0.05, 0.0], [0.5, 0.4, 0.1], [0.1, 0.9, 0.0]], dtype=np.float32)
     rows = Assignment(sure.argmax(axis=1), sure, np.array([0, 1, 1]))
     whole, by_cluster = cluster_sections.sure_rows(rows)
@@ -253,6 +262,22 @@ def test_sure_rows_and_near_clusters_are_told(posterior):
     notes = [row[0].note for row in cluster_sections.sizes_table(twins).rows]
     assert "2" in notes[0]
     assert "0" in notes[2]
+    explained = "names clusters that may be one"
+    assert explained in make_report(twins)
+    assert explained not in make_report(make_posterior(rng, clusters=1))
+
+
+def test_what_a_policy_lets_out_of_a_run_is_shown_as_bounds():
+    ran = replace(TRUSTED, sweeps=4000)
+    stuck = replace(ran, rhat={"occupied": 7.0}, ess={"occupied": 3.0}, prior_draws=0.3)
+    empty = replace(stuck, rhat={}, ess={})
+    told = {"own": ran, "ruled": rounded(ran), "stuck": rounded(stuck), "empty": rounded(empty)}
+    assert texts(runs_table(make_diagnostics(silos=told))) == [
+        ["own", "4,000", "0.97", "1.010", "900", "0.2%"],
+        ["ruled", "–", "≥ 0.80", "≤ 1.05", "≥ 200", "≤ 5.0%"],
+        ["stuck", "–", "≥ 0.80", "> 1.5", "≥ 0", "≤ 50.0%"],
+        ["empty", "–", "≥ 0.80", "–", "–", "≤ 50.0%"],
+    ]
 
 
 def test_missing_cells_by_variable_and_silo(posterior):

@@ -84,7 +84,7 @@ class TestCounting:
             ("a", TWO, {"study": "b", "rows": "2"}, None),
             ("a", DEFAULT, GROWN, "with other rows, on 2"),
             ("a", DEFAULT, {"digest": "2"}, None),
-            ("a", DEFAULT, {"policy": FINE}, "with another rounding, 10, 5, on 2"),
+            ("a", DEFAULT, {"policy": FINE}, "with minimum count 10 and counts rounded to 5, on 2"),
             # a copy under another name is the same table
             ("a", DEFAULT, {"study": "b", "table": "copy"}, "answered from 'copy':"),
             ("a", DEFAULT, {"table": "copy"}, None),
@@ -241,8 +241,10 @@ class TestSilo:
         (table,) = read_ledger(there["ledger"]).tables
         assert table.name == "spring"
         grown = pd.concat([people, people[:1]])
-        with pytest.warns(DataWarning, match=r"has no table 'summer' yet, and knows 'spring'; if"):
+        known = r"has no table 'summer' yet, and knows 'spring'; if"
+        with pytest.warns(DataWarning, match=known) as told:
             opened(seed=2, rows=grown, table_name="summer", **there)
+        assert told[0].filename == __file__
         data = str(tmp_path.resolve() / "table.csv")
         assert opened().account.table == data
         assert opened(column="hospital").account.table == f"{data}, hospital = north"

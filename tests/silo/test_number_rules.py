@@ -150,11 +150,15 @@ def test_made_up_numbers_are_refused(seed):
 
 
 def test_every_rule_says_what_it_did(seed):
-    release = release_of(shard_of(NUMBERS, ordinary(seed)))
+    shard = shard_of(NUMBERS, ordinary(seed))
+    release, shown = release_of(shard), release_of(shard, inside=True)
     for where in ("numbers", "counts"):
         rules = {check.rule for check in release.checks if check.where == where}
         assert {"values winsorised", "sums rounded", "smallest spread", "minimum count"} <= rules
     assert all(check.inside == "" for check in release.checks)
+    inside = {check.rule: check.inside for check in shown.checks}
+    assert inside["sums rounded"].endswith(", in the units of the study")
+    assert inside["minimum count"] == ""
 
 
 def test_other_clusters_do_not_show_an_outlier_either(seed):

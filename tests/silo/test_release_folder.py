@@ -332,7 +332,10 @@ class TestCommands:
         assert (again.exit_code, "exists already" in words(again)) == (4, True)
         assert release("--out", "out", "--force", policy="ours.toml").exit_code == 0
         rounded = release("--out", "out", "--force")
-        assert (rounded.exit_code, "another rounding" in words(rounded)) == (6, True)
+        assert (rounded.exit_code, "the earlier policy (--policy); to" in words(rounded)) == (
+            6,
+            True,
+        )
 
     def test_dry_run_shows_details_and_writes_nothing(self, release):
         before = sorted(Path().iterdir())

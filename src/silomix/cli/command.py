@@ -43,9 +43,9 @@ TEXTS = {
         "bins": "age=4 cuts numbers into four levels, at quantiles; repeatable.",
         "id_column": "Column that identifies each row; kept with its label.",
         "outside": "Columns to compare between clusters, not to cluster: age,ward=levels,sex=f.",
-        "covariates": "Columns that may explain membership, as for --outside; writes odds.csv.",
+        "covariates": "Columns not clustered that may explain membership; writes odds.csv alone.",
         "outside_method": "averaged (default) allows for uncertain rows; labels: as in the paper.",
-        "na_value": "-9 for all columns, age=99 for one: a code for missing cells; repeatable.",
+        "na_value": "-9,age=99: codes for missing cells, -9 in all columns, 99 in one; repeatable.",
         "missing": "marginalise (default) skips missing cells; level, if they are informative.",
         "frequency": "Column of counts, if each row stands for several identical ones.",
         "study": "The study file that all silos have, such as study.toml.",
@@ -58,7 +58,7 @@ TEXTS = {
     },
     OUTPUT: {
         "out": "Folder for the results.",
-        "name": "3=frail: what a cluster is called on the page and in tables; repeatable.",
+        "name": "3=frail: names a cluster in what this command writes, and only there; repeatable.",
         "policy": "What may leave: policy.toml or a preset (default: the preset default).",
         "ledger": "File that records what left (default silomix-ledger.json beside the table).",
         "table_name": "What the ledger calls the table, wherever it is; its path by default.",
@@ -271,8 +271,10 @@ def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:
 
 
 def na_values(lines: Sequence[str] | None) -> list[Any] | None:
-    """Return what each VALUE or COLUMN=VALUE of --na-value says, as `fit` has it."""
-    parts = [item.rpartition("=") for item in _items(lines)]
+    """Return what each VALUE and COLUMN=VALUE of --na-value says, as `fit` has it."""
+    items = [item for line in lines or () for item in line.split(",")]
+    # a code may be a blank
+    parts = [(item.lstrip() or item).rpartition("=") for item in items]
     return [{name: value} if sign else value for name, sign, value in parts] or None
 
 

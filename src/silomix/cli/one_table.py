@@ -20,8 +20,9 @@ from silomix.cli.command import (
     split,
     tell_guess,
 )
-from silomix.cli.terminal import Shown
+from silomix.cli.terminal import Shown, noting
 from silomix.messages.progress import StageClock, showing, tell_seconds
+from silomix.model.files import private_folder, writing
 from silomix.model.reading import read_table
 from silomix.model.sentences import one_of, plural
 from silomix.model.spreadsheet import write_table
@@ -82,10 +83,15 @@ def fit_command(
     if others:
         read_outside(read_table(table), others, na_values(settings.get("na_value")))
     keywords = about_columns(others, **settings)
-    with showing(quiet=quiet) as report:
+    with showing(quiet=quiet) as report, noting() as told:
         clock = StageClock(report=report)
         posterior = fit(table, silo, **keywords, **given(id=id_column), progress=clock)
         seconds = clock.stop()
+    judged, notes = posterior.diagnostics, posterior.diagnostics.notes
+    # files have every note; what was a warning is not printed again
+    fresh = replace(judged, notes=tuple(note for note in notes if note not in told))
+    judged = replace(judged, notes=tuple(told.get(note, note) for note in notes))
+    posterior = replace(posterior, diagnostics=judged)
     files = folder.write_posterior(out, posterior)
     for file in anothers:
         file.unlink(missing_ok=True)
@@ -101,7 +107,8 @@ def fit_command(
         files.append(out / OUTSIDE)
     took = {stage: round(each, 3) for stage, each in seconds.items()}
     record |= {"files": files, "seconds": took}
-    return Shown(record, summary.posterior_view(posterior), "\n".join([*last, f"Results: {out}"]))
+    view = summary.posterior_view(replace(posterior, diagnostics=fresh))
+    return Shown(record, view, "\n".join([*last, f"Results: {out}"]))
 
 
 @command()
@@ -173,7 +180,9 @@ def report_command(
     page = out or (results if results.is_dir() else results.parent) / folder.PAGE
     wanted = {OUTSIDE: outside, ODDS: covariates}
     files = [page, *(page.with_name(file) for file in wanted if wanted[file] is not None)]
-    folder.check_free(files, force=force)
+    # a file beside the page has the same name for every page
+    elsewhere = {"instead": "--out in another folder"} if len(files) > 1 else {}
+    folder.check_free(files, force=force, **elsewhere)
     posterior = _load(results, name)
     record: dict[str, Any] = {
         "trusted": posterior.diagnostics.trusted,
@@ -182,6 +191,8 @@ def report_command(
     }
     last = [f"Report: {page}"]
     how = given(threads=threads, na_values=na_values(na_value))
+    with writing(page):
+        private_folder(page.parent)
     if table is not None and covariates is not None:
         asked, own = _outside_columns(covariates, None), replace(posterior, backend="pandas")
         write_table(regress_membership(own, table, asked, **how), page.with_name(ODDS))

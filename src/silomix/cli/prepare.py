@@ -163,7 +163,7 @@ def _numbers_view(posterior: Posterior, truth: Truth, planted: pd.DataFrame) -> 
     return [
         Text(
             f"Of {true.size} true means, standard deviations and rates of these clusters, {inside} "
-            "are in their 95% intervals."
+            f"are in their 95% intervals ({0.95 * true.size:.0f} expected)."
         )
     ]
 
@@ -284,5 +284,7 @@ def _described(variable: VariableSettings) -> list[str] | dict[str, Any]:
 def _in_short(variable: VariableSettings) -> str:
     if variable.levels is not None:
         return listing(variable.levels, MOST_NAMES)
-    kind = f"log-{variable.kind}" if variable.transform == "log" else variable.kind
-    return f"{kind}, about {variable.location:g} with scale {variable.scale:g}"
+    kind = f"{variable.kind},"
+    if variable.transform == "log":
+        kind = f"log-{kind} the logarithm"
+    return f"{kind} about {variable.location:g} with scale {variable.scale:g}"

@@ -163,3 +163,19 @@ def _warnings_in_words() -> Iterator[None]:
         for category in (errors.DataWarning, errors.SamplingWarning):
             warnings.simplefilter("always", category)
         yield
+
+
+@contextmanager
+def noting() -> Iterator[dict[str, str]]:
+    """Collect what is warned of a table, as a result notes it, and as the shell words that."""
+    found: dict[str, str] = {}
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def note(message: Any, *where: Any, **more: Any) -> None:
+            if isinstance(message, errors.DataWarning):
+                found[errors.as_note(message)] = f"{message.worded(as_option)}."
+            shown(message, *where, **more)
+
+        warnings.showwarning = note
+        yield found

@@ -131,8 +131,8 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
     sums = (
         f"Of {names}, the mean in each cluster, and, except for counts, the spread. They are sums "
         "of values first moved to within bounds that the study knows, and rounded so coarsely "
-        "that a single row moves none by more than one step, whatever its value. No spread leaves "
-        "that is too small to tell from none."
+        "that a single row moves none by more than one step, whatever its value. Very small "
+        "spreads are raised to a fixed minimum."
     )
     if is_exact:
         sums = (

@@ -23,7 +23,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
+from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError, warn
 from silomix.model.sentences import did_you_mean, listing, quoted
 from silomix.model.spreadsheet import from_spreadsheet
 
@@ -142,7 +142,7 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
         frame[from_spreadsheet(name)] = pd.Categorical(bare)
     if decimals:
         text = f"{path}: commas in the numbers of {quoted(decimals)} are read as decimal signs"
-        warnings.warn(f"{text}; if they are not, separate columns by commas", DataWarning, 5)
+        warn(DataWarning(f"{text}; if they are not, separate columns by commas"))
     frame.attrs[PACKED_TEXT] = True
     return read_table(frame)
 

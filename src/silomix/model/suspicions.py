@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import warnings
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.errors import DataWarning
+from silomix.errors import DataWarning, warn
 from silomix.model.numbers import MOST_WHOLE_LEVELS
 from silomix.model.reading import COMMA_NUMBER, NUMBER, Cells
 from silomix.model.sentences import listing, plural, quoted
@@ -121,7 +120,7 @@ def warn_of(columns: Mapping[str, dict[str, str]], where: str) -> None:
             text = f"{where}: {listing(clauses)}: {about}"
             named: dict[str, object] = {"exclude": ..., "id": ..., "na_values": ...}
             named["missing"] = "level"
-            warnings.warn(DataWarning(text, **named), stacklevel=4)
+            warn(DataWarning(text, **named))
 
 
 def _missing_words(texts: list[str]) -> list[str]:

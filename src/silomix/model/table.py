@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from silomix.errors import DataError, DataWarning, SettingsError
+from silomix.errors import DataError, DataWarning, SettingsError, warn
 from silomix.model.families import all_kinds
 from silomix.model.numbers import (
     SPIKE_LEVELS,
@@ -434,7 +433,7 @@ def _check_countable(cells: Cells, label: str) -> None:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, DataWarning, stacklevel=6)
+    warn(DataWarning(text))
 
 
 def _warn_missing_in_full(label: str) -> None:

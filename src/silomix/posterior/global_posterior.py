@@ -359,7 +359,8 @@ class Posterior(Parts):
 
         Parameters
         ----------
-        level, frame_like : as for `summary`.
+        level : share of the draws inside the highest-density intervals.
+        frame_like : "pandas", "polars", "pyarrow", or a frame of that library.
         silo : the silo whose own profiles these are; left out, the profiles that the silos
             share. Where a cluster has one profile everywhere, the two are the same.
         layout : "tidy" has a line per cluster and level or parameter, "wide" a line per level or
@@ -412,7 +413,8 @@ class Posterior(Parts):
             - cluster, variable, level_name: as in `profiles`.
             - mean, whole: the level's probability, or the number's mean, in the cluster and in
               all rows, the cluster's among them.
-            - difference, lower, upper, interval: between the two, in the units of the table.
+            - difference, lower, upper, interval: between the two, in the units of the table; of a
+              "log-gaussian" number, of its logarithms.
             - scaled: the difference of a level over √(w(1 − w)), w its probability in the whole; of
               a number, over the standard deviation within clusters; of a rate, the logarithm of
               the ratio.

@@ -10,12 +10,11 @@ over variables, is the product at m. Missing cells are summed out.
 from __future__ import annotations
 
 import logging
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.errors import DataError, DataWarning
+from silomix.errors import DataError, DataWarning, warn
 from silomix.kernels.likelihood import RowMembership
 from silomix.model.families.rows import Rows
 from silomix.model.reading import Cells, Table, read_cells, read_table
@@ -72,8 +71,10 @@ def label_columns(
     sure = membership.astype(np.float64).round(4)
     named = {} if ids is None else {"id": np.asarray(ids, dtype=object)}
     if ids is not None and named["id"].shape != rows.shape:
-        size = f"{named['id'].size} values" if named["id"].ndim else repr(ids)
-        raise DataError(f"id is {size}; give a value for each of {len(rows)} rows")
+        found = f"{named['id'].size} values; give"
+        if named["id"].ndim == 0:
+            found = f"{ids!r}: a saved posterior has no ids; give table= too, or"
+        raise DataError(f"id is {found} a value for each of {len(rows)} rows")
     others = sure.copy()
     others[rows, labels] = -1.0
     second = others.argmax(axis=1) if sure.shape[1] > 1 else np.full(len(rows), None)
@@ -144,7 +145,7 @@ def silo_places(frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior
                 f"{len(frame)} rows get the weights and profiles over all silos; to use their own, "
                 "give {silo}"
             )
-            warnings.warn(DataWarning(text, silo=name), stacklevel=4)
+            warn(DataWarning(text, silo=name))
         return np.full(len(frame), ELSEWHERE)
     cells = row_silos(frame, silo, posterior)
     known = {name: place for place, name in enumerate(posterior.silos)}
@@ -180,7 +181,9 @@ def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Cell
     raise DataError(
         f"{silo!r} is neither a column of the table that names silos nor a silo of the posterior"
         f"{did_you_mean(silo, [*posterior.silos, *columns])}, whose silos are "
-        f"{quoted(posterior.silos)}; correct the name, or leave it out for rows of other places"
+        f"{quoted(posterior.silos)}; correct the name; for rows of a new silo leave {{silo}} out, "
+        "for the global weights, or give the column that names it",
+        silo=None,
     )
 
 

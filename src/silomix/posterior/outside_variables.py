@@ -181,7 +181,7 @@ def compare_outside(
     draws : of the posterior, evenly spaced, to average over.
     labels : (row,), the cluster of each row, from 0, for `method="labels"`; the most probable one
         when left out.
-    level : of each interval; the rest of one is the accepted chance of any false alarm among all
+    level : of each interval; 1 − level is the accepted chance of any false alarm among all
         tests, for Bonferroni's threshold.
     threads : cores to use; all when left out. The result does not depend on it.
     na_values : codes for missing cells of these columns, as for `fit`.
@@ -208,7 +208,7 @@ def compare_outside(
     if labels is not None and method != "labels":
         raise SettingsError('labels are for method="labels"; leave them out, or give it')
     if method == "averaged" and posterior.n_draws < 2:
-        raise SettingsError('averaging needs two draws or more; give method="labels"')
+        raise SettingsError("averaging needs two draws or more; give {method}", method="labels")
     frame, used, clusters = read_table(table), 0, posterior.n_clusters
     targets = read_outside(frame, columns, na_values)
     missing = {target.variable: int(np.isnan(target.values).sum()) for target in targets}
@@ -353,12 +353,13 @@ def check_outside(posterior: Posterior, names: Collection[str], silo: str | None
         if variable.name in names:
             raise SettingsError(
                 f"column {variable.name!r} was clustered, so its clusters differ by construction; "
-                "leave it out here: posterior.profiles() describes it"
+                "leave it out here: the profiles describe it"
             )
     if silo in names:
         raise SettingsError(
             f"column {silo!r} names the silos, whose weights decide the memberships; compare it "
-            "without silo=, or leave it out"
+            "without {silo}, or leave it out",
+            silo=None,
         )
 
 
@@ -432,15 +433,17 @@ def _describe(outside: Outside) -> Iterator[str]:
         way = f"memberships averaged over {plural(outside.draws, 'draw')}"
     yield f"Outside variables of {plural(outside.posterior.n_clusters, 'cluster')}, {way}"
     against, interval = f"minus {AGAINST[outside.method]}", f"{100 * outside.level:g}% interval"
+    width = max(map(len, ("cluster", *outside.posterior.cluster_names)))
     for one in outside.comparisons[:MOST_SHOWN]:
         left_out = outside.missing[one.variable]
         without = f", {left_out:,} of {plural(outside.rows, 'row')} missing" if left_out else ""
         yield f"\n{one.name} (whole: {value(one.whole, one)}{without})"
-        yield f"{'cluster':>7} {'rows':>10} {'estimate':>24} {against:>11} {interval:>20} {'p':>8}"
+        heads = f"{'rows':>10} {'estimate':>24} {against:>11} {interval:>20} {'p':>8}"
+        yield f"{'cluster':>{width}} {heads}"
         lines = zip(outside.posterior.cluster_names, texts(outside, one), strict=True)
         for name, (rows, mean, change, span, p, differs) in lines:
             star = " *" if differs else ""
-            yield f"{name:>7} {rows:>10} {mean:>24} {change:>11} {span:>20} {p:>8}{star}"
+            yield f"{name:>{width}} {rows:>10} {mean:>24} {change:>11} {span:>20} {p:>8}{star}"
     more = len(outside.comparisons) - MOST_SHOWN
     if more > 0:
         yield f"\n... and {more} more: see .frame()"

@@ -279,7 +279,10 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     names, levels = posterior.parameter_names, len(posterior.levels)
     axis = "level" if posterior.family.is_categorical else "parameter"
     coords: dict[str, tuple[str, Any]] = {
-        "cluster": ("cluster", np.arange(posterior.n_clusters)),
+        "cluster": (
+            "cluster",
+            posterior.cluster_names if posterior.names else np.arange(posterior.n_clusters),
+        ),
         "silo": ("silo", list(posterior.silos)),
         axis: (axis, [("=" if i < levels else " ").join(name) for i, name in enumerate(names)]),
         "variable_name": ("variable_name", [v.name for v in posterior.family.variables]),

@@ -110,7 +110,8 @@ def number_sentences(posterior: Posterior) -> Iterator[str]:
     match, names = posterior.correspondence, posterior.cluster_names
     small = int((posterior.weights.mean(axis=0, dtype=np.float64) < characterise.SMALL).sum())
     many = plural(len(names), "cluster")
-    yield f"{many}, {small or 'none'} of them with less than {characterise.SMALL:.0%} of all rows."
+    rare = f", {small} of them with less than {characterise.SMALL:.0%} of all rows" if small else ""
+    yield f"{many}{rare}."
     pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)
     for a, b, one, overlap in pairs[:1]:
         sure = "" if np.isnan(one) else f"the probability that they are one is {one:.2f}, and "

@@ -434,3 +434,8 @@ def _heat(
 def _height(lines: int) -> float:
     """Return inches for so many lines of a heat map."""
     return min(1.5 + 0.22 * lines, 30.0)
+
+
+def __dir__() -> list[str]:
+    own = {name for name, one in globals().items() if getattr(one, "__module__", "") == __name__}
+    return sorted(name for name in own if not name.startswith("_"))

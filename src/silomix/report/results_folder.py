@@ -121,12 +121,17 @@ def write_silo(
     return silo_files(folder, keep_draws=keep_draws)
 
 
-def check_free(paths: Iterable[Path], *, force: bool) -> None:
-    """Refuse to replace files that exist, unless forced. Call it before the work."""
+def check_free(paths: Iterable[Path], *, force: bool, instead: str = "another --out") -> None:
+    """Refuse to replace files that exist, unless forced. Call it before the work.
+
+    Parameters
+    ----------
+    instead : of replacing them, what to give.
+    """
     taken = [path for path in paths if path.exists()]
     if taken and not force:
         named = listing([str(path) for path in taken], MOST_NAMED)
-        raise SettingsError(f"already there: {named}; give --force to replace, or another --out")
+        raise SettingsError(f"already there: {named}; give --force to replace, or {instead}")
 
 
 def write_text(text: str, path: Path) -> None:

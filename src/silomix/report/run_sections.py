@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from silomix.model.diagnostics import fewest_draws, rhat_words, worst_rhat
+from silomix.model.diagnostics import (
+    PRIOR_DRAWS_ALLOWED,
+    fewest_draws,
+    rhat_words,
+    worst_rhat,
+)
 from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import (
     ABSENT,
@@ -38,12 +43,14 @@ from silomix.report.display import (
     line_chart,
     make_table,
 )
+from silomix.silo.release import RHAT_STEPS
 from silomix.study.settings import Aggregation
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
     from silomix.kernels.arrays import Floats, Reals
+    from silomix.messages import ReleasedDiagnostics
     from silomix.model.draws import SiloWeights
     from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
@@ -116,17 +123,30 @@ def runs_table(diagnostics: PosteriorDiagnostics) -> Table:
     """Return a line for each run that was judged."""
     runs = diagnostics.runs
     found = list(runs.values())
-    rhats = [worst_rhat(run.rhat.values()) for run in found]
+    # a policy with rules lets only bounds out, and no number of sweeps
+    least, most = (["" if run.sweeps else sign for run in found] for sign in ("≥ ", "≤ "))
+    ess = [number(fewest_draws(run.ess.values()), ".0f") for run in found]
+    prior = [max(run.prior_draws, 0 if run.sweeps else PRIOR_DRAWS_ALLOWED) for run in found]
     columns = {
         "run": runs,
         "sweeps": [f"{run.sweeps:,}" if run.sweeps else ABSENT for run in found],
-        # a policy with rules lets only bounds out, and no number of sweeps
-        "agreement": [f"{'' if run.sweeps else '≥ '}{run.agreement:.2f}" for run in found],
-        "R-hat": [ABSENT if np.isnan(rhat) else rhat_words(rhat, 3) for rhat in rhats],
-        "effective draws": [number(fewest_draws(run.ess.values()), ".0f") for run in found],
-        "prior draws": [f"{run.prior_draws:.1%}" for run in found],
+        "agreement": [f"{sign}{run.agreement:.2f}" for sign, run in zip(least, found, strict=True)],
+        "R-hat": map(_rhat_shown, found),
+        "effective draws": [
+            text if text == ABSENT else sign + text for sign, text in zip(least, ess, strict=True)
+        ],
+        "prior draws": [f"{sign}{share:.1%}" for sign, share in zip(most, prior, strict=True)],
     }
     return make_table("How each run mixed: its worst R-hat and fewest effective draws", columns)
+
+
+def _rhat_shown(run: ReleasedDiagnostics) -> str:
+    rhat = worst_rhat(run.rhat.values())
+    if np.isnan(rhat):
+        return ABSENT
+    if run.sweeps:
+        return rhat_words(rhat, 3)
+    return f"≤ {rhat:g}" if np.isfinite(rhat) else f"> {RHAT_STEPS[-2]:g}"
 
 
 def find_traces(diagnostics: PosteriorDiagnostics) -> dict[str, Reals]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError
+from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError, warn
 from silomix.model.files import replace_file
 from silomix.model.sentences import quoted
 from silomix.silo.store import digest_rows, locked
@@ -192,13 +191,12 @@ def open_account(
     known = [one.name for one in read_ledger(path).tables]
     others = [other for other in known if not other.startswith(name)]
     if others and own not in known:
-        warnings.warn(
+        told = (
             f"{path} has no table {own!r} yet, and knows {quoted(others)}; if this is one of them "
             "with other rows, stop here and give its name with --table-name: what left from it "
-            "counts",
-            DataWarning,
-            stacklevel=2,
+            "counts"
         )
+        warn(DataWarning(told))
     return account
 
 
@@ -326,10 +324,15 @@ def _refuse(ledger: Ledger, account: Account) -> None:
     answered = {one.study: one for one in studies}
     own, name = answered.get(entry.study), account.table
     where = ["silomix", "ledger", "--ledger", str(account.path), "--table-name", name]
+    first, otherwise = "To", ""
     if own is not None:
-        what = "other rows" if own.rows != entry.rows else f"another rounding, {own.rounding}"
-        otherwise = "; or use the earlier table and policy"
-        problem = f"this study was answered from {name!r} with {what}, on {own.since[:10]}"
+        least, base = own.rounding.split(", ")
+        counts = f"counts rounded to {base}" if base != "1" else "exact counts"
+        what = f"under its policy {own.policy!r}, with minimum count {least} and {counts}"
+        first = "Answer with the earlier policy (--policy); to"
+        if own.rows != entry.rows:
+            what, first = "with other rows", "Answer with the earlier table; to"
+        problem = f"this study was answered from {name!r} {what}, on {own.since[:10]}"
     elif table.counted.digest not in (None, account.digest):
         last = table.counted.studies[-1]
         otherwise = f"; or for this and later ones: {shlex.join([*where, '--new-version'])}"
@@ -345,7 +348,7 @@ def _refuse(ledger: Ledger, account: Account) -> None:
         return
     raise PolicyRefusal(
         f"{entry.silo}: {problem}. Two answers compared can reveal more than either alone, most of "
-        "all about rows that differ. To allow this study all the same: "
+        f"all about rows that differ. {first} allow this study all the same: "
         f"{shlex.join([*where, '--allow', entry.study])}{otherwise}",
         code="studies",
     )

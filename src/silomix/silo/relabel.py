@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from silomix.errors import SamplingWarning, SettingsError
+from silomix.errors import SamplingWarning, SettingsError, warn
 from silomix.kernels.similarity import BYTE, add_support, contingency
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED, SILENCE
 from silomix.model.draws import Draws, LocalPosterior, Partition
@@ -199,10 +198,9 @@ def warn_of_prior_draws(prior_draws: Floats) -> None:
     if len(often):
         shares = ", ".join(f"cluster {k}: {prior_draws[k]:.1%}" for k in often)
         with SILENCE:
-            warnings.warn(
+            told = (
                 f"some draws leave a cluster without its own component ({shares} of the "
                 "draws) and its parameters there come from the prior: give more iterations, and "
-                "if that does not help, more components",
-                SamplingWarning,
-                stacklevel=3,
+                "if that does not help, more components"
             )
+            warn(SamplingWarning(told))

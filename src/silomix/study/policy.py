@@ -69,8 +69,7 @@ class Exchanges(Record):
     divergence : exact sums over the rows for clusters that the coordinator chooses: one answer can
         tell the exact counts or sums of every variable, whatever minimum_count and round_to say;
         and the silo's release to the silos that are asked later.
-    sharing : the silo's release to every silo of the study; and it is what gradients are about, so
-        with gradients of 0 it is good for nothing.
+    sharing : the silo's release to every silo of the study; only useful together with gradients.
     gradients : exact sums over the rows at points that the coordinator chooses: their derivatives
         tell the exact number of rows, and enough points how often each distinct row occurs, to the
         last one, whatever minimum_count and round_to say.

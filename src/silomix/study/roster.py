@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from silomix.errors import DataError, DataWarning
+from silomix.errors import DataError, DataWarning, warn
 from silomix.model.reading import Table, find_column, read_cells, read_table
 from silomix.model.sentences import did_you_mean, plural, quoted
 from silomix.model.suspicions import alike
@@ -79,7 +78,7 @@ def read_ids(table: Table, column: str, *, is_repeated: bool = False) -> Array:
     if not is_repeated and named < n:
         told = f"the column {column!r} tells {named} of {plural(n, 'row')} apart (it repeats "
         told += f"{quoted(repeated, MOST_NAMED) or 'nothing but blanks'})"
-        warnings.warn(f"{told}; each row is clustered by itself", DataWarning, stacklevel=3)
+        warn(DataWarning(f"{told}; each row is clustered by itself"))
     return np.array([*cells.texts, None], dtype=object)[cells.codes]
 
 
@@ -111,7 +110,7 @@ def own_rows(table: Table, column: str | None, silo: str, study: Study) -> nw.Da
             taken = f"all {len(frame)} rows are taken for those of {silo!r}"
             but = f"though the column {name!r} names {len(found)} silos of the study"
             advice = "if they are not, name the column that tells the silos apart (--silo-column)"
-            warnings.warn(f"{taken}, {but}; {advice}", DataWarning, stacklevel=2)
+            warn(DataWarning(f"{taken}, {but}; {advice}"))
     return frame
 
 

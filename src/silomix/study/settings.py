@@ -188,7 +188,7 @@ class ScheduleSettings(Record):
 
     Attributes
     ----------
-    iterations : Maximum sweeps per chain; more if the verdict asks.
+    iterations : Maximum sweeps per chain; raise it if the verdict asks.
     burn_in : Sweeps dropped at the start; half by default.
     chains : Chains per silo; one cannot detect missed modes.
     thin : Keep one sweep in N; by default about 2000 draws.

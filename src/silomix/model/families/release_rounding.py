@@ -388,11 +388,13 @@ def disclose_sums(
     where, rows = block.word, int(own.sum())
     moved = np.abs(released - mean)[own].max(initial=0.0)
     inside = f"{int(((near != cells) & ~np.isnan(cells)).sum())} values were beyond the bounds"
-    few_rows = f"{int((~own).sum())} have fewer known cells"
+    short = int((~own).sum())
+    few_rows = f"{short} have fewer known cells" if short else ""
+    shift = f"no mean of values or squares moved over {moved:.3f}, in the units of the study"
     base, least = rules.round_to, rules.minimum_count
     deeds = (
         Deed("values winsorised", where, base, rows, 0, "applied", inside),
-        Deed("sums rounded", where, base, rows, 0, "applied", f"no mean moved over {moved:.3f}"),
+        Deed("sums rounded", where, base, rows, 0, "applied", shift),
         Deed("smallest spread", where, base, rows, int((units != plain).sum()), "applied"),
         Deed("minimum count", where, least, own.size, 0, "passed", few_rows),
         *stand_in_deeds(block.basis(sizes, coarse, rules), where, least),
