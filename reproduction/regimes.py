@@ -153,6 +153,21 @@ def pair(seed, low):
     return plant(seed, FOUR_SILOS, equal(2), (2,) * 10, profiles=profiles)
 
 
+def six_variables(seed, sizes):
+    """Four clusters of patients in six variables, none of which tells two of them apart for sure.
+
+    Sex, four conditions, and smoking: never, former, current.
+    """
+    conditions = [[0.04, 0.62, 0.30, 0.10], [0.10, 0.85, 0.60, 0.30]]
+    conditions += [[0.02, 0.08, 0.10, 0.85], [0.01, 0.12, 0.75, 0.06]]
+    smoking = [[0.6, 0.2, 0.2], [0.4, 0.4, 0.2], [0.6, 0.35, 0.05], [0.05, 0.35, 0.6]]
+    binary = np.array([[0.5] * 4, *conditions])
+    profiles = np.column_stack(
+        [*np.ravel(np.stack([1 - binary, binary], 1)).reshape(10, 4), smoking]
+    )
+    return plant(seed, sizes, [0.35, 0.3, 0.23, 0.12], (2,) * 5 + (3,), profiles=profiles)
+
+
 def nothing(seed, kappa=np.inf):
     """No clusters, in variables whose levels are not rare."""
     profiles = draw_profiles(np.random.default_rng([seed, 1]), PAPER, 1, SEPARABILITIES["poor"])
@@ -196,6 +211,8 @@ REGIMES = {
     "null with drift": partial(nothing, kappa=50),
     "weak pair": partial(pair, low=0.4),
     "middling pair": partial(pair, low=0.35),
+    "six variables": partial(six_variables, sizes=(1100,)),
+    "six variables, three silos": partial(six_variables, sizes=(367,) * 3),
     "rare in every silo": partial(plant, sizes=FOUR_SILOS, weights=np.array([0.2475] * 4 + [0.01])),
     "rare in 30 x 300": partial(plant, sizes=(300,) * 30, weights=np.array([0.245] * 4 + [0.02])),
     "40 rows in one silo": partial(rare_cluster, "easy", 0.04, 1000),

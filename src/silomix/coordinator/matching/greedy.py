@@ -37,6 +37,8 @@ SMALLEST_GAIN = 1e-6
 OUTDATED = -1
 # groups that share a silo stay apart if the evidence tells them apart by more than n to this power
 SEARCH = 1.5
+# or by anything at all, if each has at least this share of the rows of these silos
+SPLINTER = 0.1
 # a silo's cluster with fewer rows may be rows that are far from all others by chance
 STRAY_ROWS = 10
 # shares of the first of the two that are tried
@@ -239,12 +241,12 @@ def absorb_groups(clusters: LocalClusters, groups: Ints, profile: Profile, *, li
     """Let groups join a group that shares a silo with them, if their profiles do not differ.
 
     A silo may split a few rows, or half a cluster, off one of its clusters. Among n rows some
-    always look apart, so two groups stay apart only if all their silos together say so by a
-    factor of more than n to the power `SEARCH`. Doubt about who belongs is in the effective
-    counts, so rows that a silo picked out without reason say little; the sizes of the groups do
-    not matter. n counts rows in the same way: where clusters overlap, a silo's thousand rows are
-    worth a hundred, and a hundred rows could never say enough to pay for a search among a thousand.
-    Best gain first, until none rises; groups that share no silo are left to the matching.
+    always look apart, so a splinter stays only if all silos of the two groups together say so by a
+    factor of more than n to the power `SEARCH`. Two clusters that are each a good part of a silo's
+    rows are no chance find, and stay unless the evidence is for one. Doubt about who belongs is in
+    the effective counts, so rows that a silo picked out without reason say little; where clusters
+    overlap, a thousand rows may be worth a hundred, which could never pay for a search. Best gain
+    first, until none rises; groups that share no silo are left to the matching.
 
     Parameters
     ----------
@@ -256,9 +258,7 @@ def absorb_groups(clusters: LocalClusters, groups: Ints, profile: Profile, *, li
     -------
     (local,)
     """
-    worth = profile.family.known(clusters.counts).mean(axis=-1)
-    # at least the rows of one: no silo pays less than nothing
-    rows = np.maximum(np.bincount(clusters.silo, weights=worth), 1.0)
+    rows = np.bincount(clusters.silo, weights=clusters.sizes).astype(np.float64)
     return join_groups(clusters, groups, profile, partial(folding_gain, limit=limit, rows=rows))
 
 
@@ -267,7 +267,7 @@ def folding_gain(
 ) -> Floats:
     """Return the gain of joining each of the others; −inf where they must not: (other,).
 
-    `rows` is (silo,), how many rows each silo's clusters are worth.
+    `rows` is (silo,), how many rows each silo has.
     """
     counts, evidence = groups.weighed.counts, groups.weighed.evidence
     small = (groups.rows[one] < limit) | (groups.rows[others] < limit)
@@ -279,7 +279,9 @@ def folding_gain(
         apart = (evidence[one] + evidence[other]).sum()
         # once, however many silos they share
         shared = sorted(groups.by_silo[one].keys() & groups.by_silo[other].keys())
-        price = SEARCH * np.log(rows[shared].sum())
+        searched = rows[shared].sum()
+        splinter = min(groups.rows[one], groups.rows[other]) < SPLINTER * searched
+        price = SEARCH * np.log(searched) if splinter else 0.0
         gains[place] = together - apart + remainder + price
     return gains
 
