@@ -181,6 +181,6 @@ def no_drift(posterior: Posterior) -> str:
     if posterior.study.model.drift == "none":
         return (
             "its study says drift = 'none', so that a cluster has one profile in all silos; "
-            "fit again with drift='learn' to see how the silos differ"
+            "fit again with drift 'learn' to see how the silos differ"
         )
-    return "the silos' own profiles were not kept; fit again with drift='learn'"
+    return "the silos' own profiles were not kept; fit again with drift 'learn'"
