@@ -222,12 +222,13 @@ def evidence(counts):
 
 
 def expected_gain(clusters, one, other):
-    """The rise by the formula: profiles, and once the search among the rows they share."""
+    """The rise by the formula: profiles, and once a splinter's search among the rows they share."""
     counts, sizes, silo = clusters.counts, clusters.sizes, clusters.silo
     shared = set(silo[one]) & set(silo[other])
     rows = sum(sizes[silo == s].sum() for s in shared)
     a, b = counts[one].sum(axis=0), counts[other].sum(axis=0)
-    return evidence(a + b) - evidence(a) - evidence(b) + 1.5 * np.log(rows)
+    splinter = min(sizes[one].sum(), sizes[other].sum()) < rows / 10
+    return evidence(a + b) - evidence(a) - evidence(b) + splinter * 1.5 * np.log(rows)
 
 
 @pytest.mark.parametrize(
@@ -260,19 +261,18 @@ def test_a_splinter_of_any_size_is_folded(rows, rng):
 def test_strangers_stay_unless_their_rows_are_doubtful():
     """Rows that a silo picked out without reason have few effective counts."""
     assert len(np.unique(absorb(clusters_of([LARGE, FAR, STRANGER], [0, 0, 0]), [0, 1, 2]))) == 3
-    doubtful = clusters_of([LARGE, np.multiply(STRANGER, 0.05)], [0, 0], [80, 27])
+    doubtful = clusters_of([LARGE, np.multiply(STRANGER, 0.05)], [0, 0], [800, 27])
     assert len(np.unique(absorb(doubtful, [0, 1]))) == 1
 
 
-def test_the_search_is_paid_for_in_the_rows_that_clusters_are_worth():
-    """Where clusters overlap, hundreds of rows are worth few, and those few must be able to say so.
-
-    With a price for all rows of the silo, everything would be one cluster.
-    """
+@pytest.mark.parametrize(("rows", "groups"), [(2000, 2), (300, 1)])
+def test_only_splinters_have_to_pay_for_the_search(rows, groups):
+    """Clusters that overlap are worth few rows, which could not pay for a search among all."""
     few = np.multiply(LARGE, 0.1), np.multiply(FAR, 0.1)
-    clusters = clusters_of(few, [0, 0], [4000, 2000])
-    assert gain(clusters, [0, 1]) > 0  # which is what it would be with all 6,000 rows
-    assert len(np.unique(absorb(clusters, [0, 1]))) == 2
+    clusters = clusters_of(few, [0, 0], [4000, rows])
+    against = evidence(few[0]) + evidence(few[1]) - evidence(few[0] + few[1])
+    assert 0 < against < 1.5 * np.log(4000 + rows)
+    assert len(np.unique(absorb(clusters, [0, 1]))) == groups
 
 
 def test_a_number_folds_only_groups_of_fewer_rows_that_share_a_silo():

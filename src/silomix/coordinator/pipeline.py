@@ -12,7 +12,7 @@ from silomix.coordinator.aggregation import Aggregated, aggregate
 from silomix.coordinator.exact_strategy import find_pooled_posterior
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import own_profiles, polish, starting_point
-from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes, joined_notes
+from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
 from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress, Report
 from silomix.messages.released_draws import with_effective_counts
@@ -118,10 +118,7 @@ def find_consensus(
         polish=trace,
         confidence=None if unknown else float(correspondence.cluster_confidence().min()),
         smallest=float(smallest),
-        notes=(
-            *consensus_notes(study, releases, aggregated.notes),
-            *(joined_notes(correspondence) if study.matching.absorb else ()),
-        ),
+        notes=tuple(consensus_notes(study, releases, aggregated.notes)),
     )
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Ints
     from silomix.messages import Release
-    from silomix.model.draws import Correspondence
     from silomix.model.families.product import Product
     from silomix.posterior.global_posterior import Parts
     from silomix.study import Study
@@ -78,22 +77,6 @@ def consensus_notes(
         yield f"Only Hungarian matching guarantees {known} clusters."
     if study.matching.method == "hungarian" and known is None:
         yield "Hungarian matching joins clusters that differ, unless one silo holds every cluster."
-
-
-def joined_notes(match: Correspondence) -> Iterator[str]:
-    """Name the silo of whose clusters the largest were joined, if they are no splinters."""
-    joined = [
-        (sizes[groups == group].tolist(), silo, sizes.sum())
-        for silo, groups, sizes in zip(match.silos, match.groups, match.sizes, strict=True)
-        for group in np.unique(groups)
-    ]
-    most = [(sorted(own)[-2] / rows, own, silo) for own, silo, rows in joined if len(own) > 1]
-    share, own, silo = max(most, default=(0.0, [], ""))
-    if share >= SPLINTER:
-        yield (
-            f"Clusters of {' and '.join(map(str, sorted(own)[:-3:-1]))} rows in {silo!r} were "
-            "joined, since their profiles do not clearly differ: set absorb to 0 to keep all apart."
-        )
 
 
 def cluster_notes(

@@ -241,7 +241,8 @@ def drift(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) 
     # the larger κ, the smaller the spread
     unit, words, least = 100, "a probability of one half between silos, percentage points", 1.0
     if not posterior.family.is_categorical:
-        unit, words, least = 2, "the mean or share between silos, standard deviations in a cluster", 0.02
+        unit, least = 2, 0.02
+        words = "the mean or share between silos, standard deviations within a cluster"
     middle, near, far = (unit * spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
     if frame["same"].notna().all():
         title += f", {level:.0%} intervals"
