@@ -124,7 +124,7 @@ def enrol_command(signed: Path, *, request: Path, fingerprint: str, out: Path) -
     --out north-kit
     """
     silo, server = startup_kit.enrol_site(signed, request, out, authority=fingerprint)
-    told = f"{silo} calls the server {server}. The kit has a copy of the key in {request}."
+    told = f"{silo} connects to the server {server}. The kit has a copy of the key in {request}."
     record = {"kit": out, "silo": silo, "server": server}
     return Shown(record, Text(told), f"Kit: {out}")
 

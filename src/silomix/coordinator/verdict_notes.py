@@ -29,7 +29,7 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
         return
     who = quoted([release.silo for release in ruled])
     yield (
-        f"The policies of {who} rounded what they released, which affects probabilities near 0 and "
+        f"The policies of {who} rounded what was released, which affects probabilities near 0 and "
         "1 most: the intervals allow for that, and are wider."
     )
     told = []

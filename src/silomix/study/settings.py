@@ -392,7 +392,7 @@ class Aggregation(Record):
     oracle : contingency sends distinct rows; federated only sums.
     draws : draws in the objective, a fixed subsample.
     floor : smallest weight of a silo: without one the objective may have no maximum.
-    log_determinant : coordinates (only silos with the cluster count), or literal.
+    log_determinant : coordinates (counts only silos with the cluster), or literal.
     solver : lbfgs; psgd; few-rounds for slow exchanges.
     """
 
