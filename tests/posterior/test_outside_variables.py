@@ -11,7 +11,7 @@ from scipy import stats
 from statistical.exact import FALSE_ALARM
 
 import silomix
-from silomix.errors import DataError, SettingsError
+from silomix.errors import DataError, DataWarning, SettingsError
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.posterior.membership import ELSEWHERE, encoded_membership
@@ -117,7 +117,7 @@ def test_sure_memberships_are_compared_as_by_welch_with_the_rest(rng):
 
 
 def test_sure_shares_are_compared_as_by_chi_square_with_the_rest(rng):
-    """Their intervals have four rows like the whole more in each cluster."""
+    """Their intervals are Wilson's and, but for the spread among the rest, Newcombe's."""
     labels = rng.integers(0, 3, 90)
     values = (rng.random(90) < 0.3 + 0.2 * labels).astype(float)
     shares, target = np.eye(3)[labels], Target("y", "yes", values)
@@ -127,11 +127,37 @@ def test_sure_shares_are_compared_as_by_chi_square_with_the_rest(rng):
         counts = [[y.sum(), (1 - y).sum()] for y in sides]
         expected = stats.chi2_contingency(counts, correction=False).pvalue
         assert found.p_value[cluster] == pytest.approx(expected)
-        assert found.difference[cluster] == pytest.approx(sides[0].mean() - sides[1].mean())
+        difference = sides[0].mean() - sides[1].mean()
+        assert found.difference[cluster] == pytest.approx(difference)
+        ways = [stats.binomtest(int(y.sum()), len(y)).proportion_ci(0.95, "wilson") for y in sides]
+        reach = found.estimate_lower[cluster], found.estimate_upper[cluster]
+        assert reach == pytest.approx(tuple(ways[0]))
+        (low, high), (least, most) = ways
+        down = np.hypot(sides[0].mean() - low, most - sides[1].mean())
+        up = np.hypot(high - sides[0].mean(), sides[1].mean() - least)
+        interval = [found.lower[cluster], found.upper[cluster]]
+        assert interval == pytest.approx([difference - down, difference + up], abs=0.01)
     halves = np.eye(2)[np.arange(90) % 2]
     alone = regress(halves, target)
     tamed = (45 * alone.estimate + 4 * values.mean()) / 49
     np.testing.assert_allclose(alone.error, (tamed * (1 - tamed) / 45).sum())
+
+
+@pytest.mark.parametrize(("rows", "share", "whole"), [(50, 0.03, 0.15), (150, 0.01, 0.1)])
+def test_intervals_of_rare_levels_cover(rows, share, whole):
+    """Exactly, over all counts in the cluster; around the share itself they cover 78 %."""
+    counts = np.arange(12)
+    weight = stats.binom.pmf(counts, rows, share)
+    covered = np.zeros(2)
+    having = round(whole * 1000)
+    for count, mass in zip(counts, weight, strict=True):
+        values = np.r_[np.arange(rows) < count, np.arange(1000) < having].astype(float)
+        shares = np.eye(2)[np.r_[np.zeros(rows, int), np.ones(1000, int)]]
+        (found,) = compare_memberships([Target("y", "yes", values)], iter([shares] * 2), 0.95)
+        own = found.estimate_lower[0] <= share <= found.estimate_upper[0]
+        apart = found.lower[0] <= share - whole <= found.upper[0]
+        covered += mass * np.array([own, apart])
+    assert (covered / weight.sum() > 0.93).all()
 
 
 def test_a_small_cluster_whose_rows_all_agree_is_not_sure_to_differ():
@@ -331,6 +357,8 @@ def test_rows_without_a_value_are_left_out_and_counted(table, posterior, method)
     np.testing.assert_allclose(found.comparisons[0].p_value, alone.comparisons[0].p_value)
     assert found.comparisons[0].rows.sum() == pytest.approx(37)
     assert ", 3 of 40 rows missing)" in repr(found)
+    with pytest.warns(DataWarning, match="'age'"):
+        compare_outside(posterior, table.fillna({"age": -9}), "age", "silo", method=method)
     coded = {"table": table.fillna({"age": -9}), "silo": "silo", "na_values": {"age": -9}}
     again = compare_outside(posterior, columns=["age", "died"], method=method, **coded)
     assert again.frame().equals(found.frame())

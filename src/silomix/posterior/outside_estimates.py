@@ -34,7 +34,7 @@ BLOCK = 16_384
 FEWEST = 2.0
 # Share of the variance that lies between the draws, up to which they agree but for rounding.
 AGREEMENT = 1e-12
-# Rows like the whole that a share's interval adds to each cluster.
+# Rows like the whole that are added to each cluster where the variance of a share is taken.
 PSEUDO = 4.0
 # Precision of a normal prior of each coefficient, of a covariate of variance one: a standard
 # deviation of ten, so that a covariate that separates clusters has an estimate at all.
@@ -101,6 +101,7 @@ class Regression(NamedTuple):
     own_error, own_freedom : squared standard error of μ_c, and its degrees of freedom.
     difference : μ_c less the mean of the rest.
     error, freedom : squared standard error of the difference, and its degrees of freedom.
+    rest_error : the part of the rest in it.
     null_error, null_freedom : the same, were there no difference; for a mean no other.
     """
 
@@ -111,6 +112,7 @@ class Regression(NamedTuple):
     difference: Floats
     error: Floats
     freedom: Floats
+    rest_error: Floats
     null_error: Floats
     null_freedom: Floats
 
@@ -141,11 +143,11 @@ def regress(shares: Floats, target: Target) -> Regression:
     For a mean, each is divided by one less the row's leverage (HC2, MacKinnon and White, 1985):
     where memberships are certain, this is Welch's test, for two clusters to the last digit. For a
     share, the variance of a row follows from its mean. The p value takes it as it would be without
-    a difference, which makes it the χ² test where memberships are certain; the interval takes it
-    with `PSEUDO` rows like the whole added to each cluster (Agresti and Coull, 1998). With the
-    spread inside a small cluster instead, one whose rows all agree would always be significant.
-    The mean and the share themselves have errors of the same kinds, with rows − 1 degrees of
-    freedom for a mean, which is Student's interval where memberships are certain.
+    a difference, which makes it the χ² test where memberships are certain; `share_intervals` takes
+    it with `PSEUDO` rows like the whole added to each cluster. With the spread inside a small
+    cluster instead, one whose rows all agree would always be significant. The mean and the share
+    themselves have errors of the same kinds, with rows − 1 degrees of freedom for a mean, which is
+    Student's interval where memberships are certain.
 
     Parameters
     ----------
@@ -157,12 +159,12 @@ def regress(shares: Floats, target: Target) -> Regression:
     # identical clusters get the same estimate instead of none
     inverse = np.linalg.pinv(shares.T @ shares, hermitian=True)
     count, mean, share = len(values), values.mean(), shares.mean(axis=0)
-    rows = count * share
+    rows: Floats = count * share
     rest = np.where(count - rows >= FEWEST, 1 - share, np.nan)
     estimate = inverse @ (shares.T @ values)
-    tamed = (rows * np.clip(estimate, 0, 1) + PSEUDO * mean) / (rows + PSEUDO)
+    tamed = tame(np.clip(estimate, 0, 1), rows, mean)
     difference = (estimate - mean) / rest
-    own_error, of_cluster, of_rest, null = (np.zeros_like(share) for _ in range(4))
+    own_error, of_cluster, of_rest, null = np.zeros((4, len(share)))
     for first in range(0, count, BLOCK):
         some, y = shares[first : first + BLOCK], values[first : first + BLOCK]
         weights, fitted = some @ inverse, some @ estimate
@@ -171,9 +173,8 @@ def regress(shares: Floats, target: Target) -> Regression:
         alike = fitted[:, None] - difference * (some - share)
         if binary:
             around, drift = some @ tamed, (alike - mean) ** 2 / count**2
-            variance = (around * (1 - around))[:, None]
+            variance, level = (around * (1 - around))[:, None], np.clip(alike, 0, 1)
             squares = variance * pull**2 + drift
-            level = np.clip(alike, 0, 1)
             null += (level * (1 - level) * pull**2 + drift).sum(axis=0)
         else:
             # a row that is a cluster of its own has leverage one; two rows have a half each
@@ -187,10 +188,16 @@ def regress(shares: Floats, target: Target) -> Regression:
     of_cluster, of_rest, null = of_cluster / rest**2, of_rest / rest**2, null / rest**2
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = satterthwaite((of_cluster, rows), (of_rest, count - rows))
-    error = of_cluster + of_rest
+    error: Floats = of_cluster + of_rest
     normal = np.full_like(rest, np.inf)  # so many degrees of freedom
-    own_freedom, *judged = (normal, null, normal) if binary else (rows - 1, error, freedom)
-    return Regression(rows, estimate, own_error, own_freedom, difference, error, freedom, *judged)
+    judged = (normal, of_rest, null, normal) if binary else (freedom, of_rest, error, freedom)
+    own_freedom = normal if binary else rows - 1
+    return Regression(rows, estimate, own_error, own_freedom, difference, error, *judged)
+
+
+def tame(share: Floats, rows: Floats, whole: float) -> Floats:
+    """Return shares with `PSEUDO` rows like the whole added, so that none has no variance."""
+    return (rows * share + PSEUDO * whole) / (rows + PSEUDO)
 
 
 def pool(target: Target, draws: Sequence[Regression], level: float) -> Comparison:
@@ -207,27 +214,27 @@ def pool(target: Target, draws: Sequence[Regression], level: float) -> Compariso
     compared = np.where(rows >= FEWEST, 1.0, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         error, freedom = pooled_error(found.difference, found.error, found.freedom)
-        half = stdtrit(freedom, 0.5 + level / 2) * error * compared
         own, own_freedom = pooled_error(found.estimate, found.own_error, found.own_freedom)
-        own_half = stdtrit(own_freedom, 0.5 + level / 2) * own * compared
+        reach, own_reach = stdtrit([freedom, own_freedom], 0.5 + level / 2)
         null, null_freedom = pooled_error(found.difference, found.null_error, found.null_freedom)
         p_value = 2 * stdtr(null_freedom, -np.abs(middle) / null) * compared
     whole, estimate = float(np.nanmean(target.values)), found.estimate.mean(axis=0)
-    lower, upper = middle - half, middle + half
+    half, own_half = reach * error, own_reach * own
+    intervals = estimate - own_half, estimate + own_half, middle - half, middle + half
     if target.level is not None:
-        estimate, middle, lower, upper = _inside(whole, rows, estimate, middle, lower, upper)
-    own_lower, own_upper = estimate - own_half, estimate + own_half
-    if target.level is not None:
-        own_lower, own_upper = np.maximum(own_lower, 0.0), np.minimum(own_upper, 1.0)
-    found_mean = estimate * compared, own_lower, own_upper
-    test = middle * compared, lower, upper, p_value
-    return Comparison(target.variable, target.level, whole, rows, *found_mean, *test)
+        estimate, middle = _inside(whole, rows, estimate, middle)
+        errors = own, error, np.sqrt(found.rest_error.mean(axis=0))
+        shares = estimate, middle, rows
+        intervals = share_intervals(shares, whole, errors, (own_reach, reach))
+    own_lower, own_upper, lower, upper = (edge * compared for edge in intervals)
+    means = whole, rows, estimate * compared, own_lower, own_upper
+    return Comparison(
+        target.variable, target.level, *means, middle * compared, lower, upper, p_value
+    )
 
 
-def _inside(
-    whole: float, rows: Floats, estimate: Floats, middle: Floats, lower: Floats, upper: Floats
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return shares, differences and intervals that can be: a share and the rest's in [0, 1].
+def _inside(whole: float, rows: Floats, estimate: Floats, middle: Floats) -> tuple[Floats, Floats]:
+    """Return shares and differences that can be: a share and the rest's in [0, 1].
 
     A regression knows no bounds, and passes them where clusters overlap much.
     """
@@ -235,9 +242,38 @@ def _inside(
     with np.errstate(divide="ignore", invalid="ignore"):
         least, most = (whole - 1) / share + 1, whole / share
         bounded = np.clip(estimate, np.maximum(least, 0.0), np.minimum(most, 1.0))
-        middle = np.clip(middle + (bounded - estimate) / (1 - share), -1.0, 1.0)
-    lower, upper = np.clip(lower, -1.0, 1.0), np.clip(upper, -1.0, 1.0)
-    return bounded, middle, np.minimum(lower, middle), np.maximum(upper, middle)
+        return bounded, np.clip(middle + (bounded - estimate) / (1 - share), -1.0, 1.0)
+
+
+def share_intervals(
+    shares: tuple[Floats, Floats, Floats],
+    whole: float,
+    errors: tuple[Floats, Floats, Floats],
+    reaches: tuple[Floats, Floats],
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return intervals of shares and of their differences from the rest, lower and upper of each.
+
+    Those of Wilson (1927), and of Newcombe (1998) for differences, from as many certain rows as
+    would have these errors. An interval of so many errors around the share itself would hold far
+    too few small shares: a cluster of 150 rows of which none has the level would rule out 1 %.
+
+    Parameters
+    ----------
+    shares : the clusters' shares, how far they are from the rest's, and rows: (cluster,) each.
+    errors : standard errors of the shares, of the differences, and the part of the rest in these.
+    reaches : quantiles, for the shares and for the differences.
+    """
+    (estimate, middle, rows), (own, error, of_rest) = shares, errors
+    rest = np.clip(estimate - middle, 0.0, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tamed, others = tame(estimate, rows, whole), tame(rest, rows.sum() - rows, whole)
+        variance, of_others = tamed * (1 - tamed), others * (1 - others)
+        own_lower, own_upper = wilson(estimate, variance / own**2, reaches[0])
+        lower, upper = wilson(estimate, variance / (error**2 - of_rest**2), reaches[1])
+        least, most = wilson(rest, of_others / of_rest**2, reaches[1])
+    lower = middle - np.hypot(estimate - lower, most - rest)
+    upper = middle + np.hypot(upper - estimate, rest - least)
+    return own_lower, own_upper, np.maximum(lower, -1.0), np.minimum(upper, 1.0)
 
 
 def pooled_error(differences: Floats, within: Floats, freedom: Floats) -> tuple[Floats, Floats]:
@@ -285,7 +321,7 @@ def compare_labels(target: Target, labels: Ints, clusters: int, level: float) ->
         means = sums / rows
         difference = means - values.mean()
         if target.level is not None:
-            own = wilson(means, rows, level)
+            own = wilson(means, rows, ndtri(0.5 + level / 2))
             test = compare_shares(sums, rows, float(values.sum()), len(values), level)
         else:  # Welch's t-test, without equal variances
             squares = np.bincount(labels, (values - means[labels]) ** 2, clusters)
@@ -301,9 +337,9 @@ def compare_labels(target: Target, labels: Ints, clusters: int, level: float) ->
     return Comparison(target.variable, target.level, of_all, rows, means, *own, difference, *test)
 
 
-def wilson(share: Floats, rows: Floats, level: float) -> tuple[Floats, Floats]:
-    """Return Wilson's (1927) interval of a share: (cluster,) each."""
-    square = ndtri(0.5 + level / 2) ** 2
+def wilson(share: Floats, rows: Floats, reach: Floats | float) -> tuple[Floats, Floats]:
+    """Return Wilson's (1927) interval of a share, so many standard errors wide: (cluster,) each."""
+    square = reach**2
     middle = (share + square / (2 * rows)) / (1 + square / rows)
     spread = share * (1 - share) / rows + square / (4 * rows**2)
     half = np.sqrt(square * spread) / (1 + square / rows)

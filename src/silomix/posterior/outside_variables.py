@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from silomix.errors import DataError, SettingsError
+from silomix.errors import DataError, DataWarning, SettingsError, warn
 from silomix.model.metrics import cluster_numbers
 from silomix.model.reading import (
     NUMBER,
@@ -22,7 +22,7 @@ from silomix.model.reading import (
     read_table,
 )
 from silomix.model.sentences import ABSENT, at_least, did_you_mean, number, one_of, plural, quoted
-from silomix.model.suspicions import MOST_LEVELS
+from silomix.model.suspicions import MOST_LEVELS, like_missing
 from silomix.model.table import encode, load
 from silomix.posterior.frames import Layout, make_frame
 from silomix.posterior.membership import ELSEWHERE, encoded_membership, silo_places
@@ -403,6 +403,9 @@ def _read_column(
             "compare its levels"
         )
     if kind == "mean":
+        if odd := like_missing(name, cells, is_number=True):
+            cure = "taken as they stand; if they mean a missing cell, give {na_values}"
+            warn(DataWarning(f"the table: {odd}: {cure}", na_values=...))
         # a missing cell has the code −1, the last of these
         return [Target(name, None, np.array([*map(float, cells.texts), np.nan])[cells.codes])]
     if len(cells.texts) > MOST_LEVELS:
