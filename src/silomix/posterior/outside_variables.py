@@ -14,6 +14,7 @@ from silomix.errors import DataError, DataWarning, SettingsError, warn
 from silomix.model.metrics import cluster_numbers
 from silomix.model.reading import (
     NUMBER,
+    Cells,
     Table,
     declared_levels,
     find_column,
@@ -403,11 +404,7 @@ def _read_column(
             "compare its levels"
         )
     if kind == "mean":
-        if odd := like_missing(name, cells, is_number=True):
-            cure = "taken as they stand; if they mean a missing cell, give {na_values}"
-            warn(DataWarning(f"the table: {odd}: {cure}", na_values=...))
-        # a missing cell has the code −1, the last of these
-        return [Target(name, None, np.array([*map(float, cells.texts), np.nan])[cells.codes])]
+        return [_read_numbers(name, cells)]
     if len(cells.texts) > MOST_LEVELS:
         raise DataError(
             f"{where} has {len(cells.texts)} levels, more than the {MOST_LEVELS} that a table of "
@@ -428,6 +425,14 @@ def _read_column(
         for code, level in enumerate(variable.levels)
         if level == (wanted or level)
     ]
+
+
+def _read_numbers(name: str, cells: Cells) -> Target:
+    if odd := like_missing(name, cells, is_number=True):
+        cure = "taken as they stand; if they mean a missing cell, give {na_values}"
+        warn(DataWarning(f"the table: {odd}: {cure}", na_values=...))
+    # a missing cell has the code −1, the last of these
+    return Target(name, None, np.array([*map(float, cells.texts), np.nan])[cells.codes])
 
 
 def _describe(outside: Outside) -> Iterator[str]:
