@@ -52,7 +52,7 @@ install_silomix <- function(package = "silomix", envname = "r-silomix", python =
 #' @export
 silomix_fit <- function(data, silo = NULL, ...) {
   settings <- lapply(list(...), as_setting)
-  given <- c(list(to_pandas(data), silo = silo), settings)
+  given <- c(list(silomix_table(data), silo = silo), settings)
   make_fit(do.call(python("silomix")$fit, given), silo)
 }
 
@@ -100,8 +100,7 @@ to_factor <- function(numbers, names) factor(names[numbers + 1], levels = names)
 
 #' Turn a frame of Python's into a data frame
 #'
-#' What the methods of `fit$posterior` return stays in Python until it is converted. Whole numbers
-#' that they are given need an L, as in `contrast(cluster = 3L)`.
+#' What the methods of `fit$posterior` return stays in Python until it is converted.
 #' @param x A frame of Python's, of pandas, polars or Arrow.
 #' @return A data frame with the same column names; missing cells are `NA`.
 #' @examples
@@ -135,7 +134,7 @@ silomix_frame <- function(x) {
 #' @return A data frame.
 #' @export
 silomix_outside <- function(fit, data, columns, type = c("compare", "odds"), ...) {
-  given <- c(list(fit$posterior, to_pandas(data)), lapply(list(columns, ...), as_setting))
+  given <- c(list(fit$posterior, silomix_table(data)), lapply(list(columns, ...), as_setting))
   if (match.arg(type) == "odds") {
     return(silomix_frame(do.call(python("silomix")$regress_membership, given)))
   }
@@ -149,7 +148,17 @@ as_setting <- function(value) {
   if (length(value) > 1) as.list(value) else value
 }
 
-to_pandas <- function(data) {
+#' Turn a data frame into a table of Python's
+#'
+#' For methods of `fit$posterior` that take a table: missing cells and factors arrive as such.
+#' @param data A data frame.
+#' @return A frame of pandas, in Python.
+#' @examples
+#' \dontrun{
+#' silomix_frame(fit$posterior$labels_frame(table = silomix_table(new), silo = "hospital"))
+#' }
+#' @export
+silomix_table <- function(data) {
   if (!is.data.frame(data)) stop("data is of class ", class(data)[1], "; give a data frame")
   python("pandas")$DataFrame(reticulate::r_to_py(lapply(data, to_column)))
 }
@@ -241,7 +250,7 @@ plot.silomix_fit <- function(x, type = c("profiles", "sizes"), ...) {
 #' @param ... Not used.
 #' @export
 predict.silomix_fit <- function(object, newdata, type = c("class", "prob"), ...) {
-  table <- to_pandas(newdata)
+  table <- silomix_table(newdata)
   flat <- object$posterior$membership(table, silo = object$silo)$ravel()$tolist()
   names <- levels(object$clusters$cluster)
   probability <- matrix(unlist(to_r(flat)), ncol = length(names), byrow = TRUE)
