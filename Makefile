@@ -15,7 +15,7 @@ test: .venv/.dev
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 slow: .venv/.slow
-	$(BIN)/pytest -m slow
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -m slow --resume --numprocesses 2 --dist loadfile
 	$(BIN)/python reproduction/cells.py --datasets 40
 
 lint: .venv/.dev

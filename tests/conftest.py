@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -15,6 +16,52 @@ from hypothesis import settings
 # a machine that is busy is no fault of the code
 settings.register_profile("silomix", deadline=None, derandomize=True)
 settings.load_profile("silomix")
+
+
+ROOT = Path(__file__).parents[1]
+
+
+def pytest_addoption(parser):
+    parser.addoption("--resume", action="store_true", help="only what has not passed on this tree")
+
+
+def pytest_configure(config):
+    if config.getoption("--resume"):
+        config.pluginmanager.register(Resume(config))
+
+
+class Resume:
+    """Leaves out what passed before, as long as no file has changed since."""
+
+    def __init__(self, config):
+        self.config, self.tree = config, digest_of_tree()
+        tree, passed = config.cache.get("silomix/passed", ["", []])
+        self.passed = set(passed if tree == self.tree else [])
+
+    def pytest_collection_modifyitems(self, config, items):
+        config.hook.pytest_deselected(items=[i for i in items if i.nodeid in self.passed])
+        items[:] = [item for item in items if item.nodeid not in self.passed]
+
+    def pytest_runtest_logreport(self, report):
+        # one process alone writes: the one that hears from all workers
+        if report.when == "call" and report.passed and not hasattr(self.config, "workerinput"):
+            self.passed.add(report.nodeid)
+            self.config.cache.set("silomix/passed", [self.tree, sorted(self.passed)])
+
+    def pytest_sessionfinish(self, session, exitstatus):
+        if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.passed:
+            session.exitstatus = pytest.ExitCode.OK
+
+
+def digest_of_tree() -> str:
+    """Return a digest of everything that a test may read."""
+    digest = hashlib.sha256()
+    rooms = ["src", "tests", "docs", "examples", "r", "benchmarks", "reproduction"]
+    files = [path for room in rooms for path in (ROOT / room).rglob("*.*")]
+    for path in sorted([*files, *ROOT.glob("*.*"), ROOT / "Makefile"]):
+        if path.is_file() and not {"__pycache__", "_build"} & set(path.parts):
+            digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def pytest_generate_tests(metafunc):
