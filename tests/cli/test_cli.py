@@ -670,6 +670,14 @@ def test_demo_tells_and_writes(demo):
         assert found.record["verdict"] in told
 
 
+@pytest.mark.parametrize("out", ["page.html", "folder"])
+def test_report_writes_a_page_or_into_a_folder(demo, tmp_path, out):
+    result = run("report", demo[0], "--out", tmp_path / out)
+    page = tmp_path / out if out.endswith("html") else tmp_path / out / "report.html"
+    assert result.exit_code == 0, result.output
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
 @pytest.mark.parametrize(
     ("rows", "settings"),
     [

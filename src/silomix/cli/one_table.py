@@ -168,7 +168,8 @@ def report_command(
     results : Folder that fit wrote with --out, or a saved posterior.
     table : The rows, needed for --outside and --covariates.
     silo : Column that names each row's silo, or the name of the silo that all rows come from.
-    out : The page; CSV files go beside it (default: the page of fit, replaced only with --force).
+    out : The page or its folder; CSV files go beside it (default: the page of fit, replaced only
+        with --force).
 
     Examples
     --------
@@ -177,7 +178,8 @@ def report_command(
     if (table is None) != (outside is None and covariates is None):
         raise typer.BadParameter("--table needs --outside or --covariates, and they need it")
     columns = _outside_columns(outside, outside_method)
-    page = out or (results if results.is_dir() else results.parent) / folder.PAGE
+    page = out or (results if results.is_dir() else results.parent)
+    page = page if out is not None and out.suffix else page / folder.PAGE
     wanted = {OUTSIDE: outside, ODDS: covariates}
     files = [page, *(page.with_name(file) for file in wanted if wanted[file] is not None)]
     # a file beside the page has the same name for every page
