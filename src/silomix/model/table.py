@@ -101,7 +101,8 @@ def load(
     if frequency is not None:
         where = f"{where}, rows repeated by {frequency!r}"
     if schema is None:
-        return encode(frame, infer_schema(frame, where=where, **about), where=where, advice=None)
+        schema = infer_schema(frame, where=where, **about)
+        return encode(frame, schema, where=where, look_for_codes=False)
     return encode(frame, schema, where=where, advice=OF_OPEN_STUDY)
 
 
@@ -198,7 +199,12 @@ def infer_schema(
 
 
 def encode(
-    table: Table, schema: Schema, *, where: str = "the table", advice: str | None = OF_POSTERIOR
+    table: Table,
+    schema: Schema,
+    *,
+    where: str = "the table",
+    advice: str = OF_POSTERIOR,
+    look_for_codes: bool = True,
 ) -> Shard:
     """Check a table against a schema and return all its rows as level codes and numbers.
 
@@ -210,8 +216,9 @@ def encode(
         that the schema does not name are ignored.
     schema : the variables and their levels.
     where : what messages call the table, such as the name of its silo.
-    advice : what to do with a level that the schema lacks; None where the schema was made from this
-        table, so that its cells were looked at already.
+    advice : what to do with a level that the schema lacks.
+    look_for_codes : warn of numbers that may stand for missing cells; not where that was done when
+        these rows were fitted.
     """
     if schema.of_parameters:
         raise DataError(
@@ -233,11 +240,11 @@ def encode(
         cells = read_cells(frame.get_column(variable.column), label, variable.na_values)
         if variable.kind == "categorical":
             cells = level_cells(cells, variable, label)
-            codes[:, place] = _level_codes(cells, variable, schema.missing, label, str(advice))
+            codes[:, place] = _level_codes(cells, variable, schema.missing, label, advice)
             return
         if cells.missing.all():
             _warn_missing_in_full(label)
-        if advice is not None and (clause := like_missing(variable.column, cells, is_number=True)):
+        if look_for_codes and (clause := like_missing(variable.column, cells, is_number=True)):
             odd[variable.column] = clause
         numbers[:, place] = in_units(read_numbers(cells, label), variable, label)
 

@@ -338,7 +338,8 @@ def memberships_by_draw(
     posterior: Posterior, frame: nw.DataFrame[Any], places: Ints, draws: int, threads: int | None
 ) -> Iterator[Floats]:
     """Yield the memberships of rows, (row, cluster), in at most so many draws, evenly spaced."""
-    shard, count = encode(frame, posterior.study.table_schema), min(draws, posterior.n_draws)
+    shard = encode(frame, posterior.study.table_schema, look_for_codes=False)
+    count = min(draws, posterior.n_draws)
     for draw in np.linspace(0, posterior.n_draws - 1, count).round().astype(np.int64):
         yield encoded_membership(posterior, shard, places, cores(threads), draw).membership
 
