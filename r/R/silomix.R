@@ -1,11 +1,11 @@
 #' Install the Python package
 #'
-#' Makes a virtual environment, in which the other functions then find silomix. Restart R afterwards
+#' Makes a virtual environment where the other functions then find silomix. Restart R afterwards
 #' if Python was in use.
 #' @param package What pip installs: a name, a wheel, or the source folder.
 #' @param envname The virtual environment.
 #' @param python A Python of version 3.11 or newer.
-#' @param ... More for `reticulate::virtualenv_install()`, such as `pip_options`.
+#' @param ... Further arguments of `reticulate::virtualenv_install()`, such as `pip_options`.
 #' @export
 install_silomix <- function(package = "silomix", envname = "r-silomix", python = NULL, ...) {
   if (!reticulate::virtualenv_exists(envname)) {
@@ -20,28 +20,28 @@ install_silomix <- function(package = "silomix", envname = "r-silomix", python =
 
 #' Cluster the rows of a data frame
 #'
-#' Clusters are called "0", "1" and so on, the largest first, as in silomix's reports; names stand
-#' after the number, see `silomix_load()`.
+#' Clusters are called "0", "1" and so on, the largest first, as in silomix's reports; names
+#' follow the number: see `silomix_load()`.
 #' @param data A data frame: factors, characters and logicals are categories, numbers are numbers
 #'   or, if they have few whole values, levels. `NA` is a missing cell, which is left out. Columns of
-#'   any other class are read as their text, as from a CSV file: dates are refused unless they are
+#'   any other class are read as text, as from a CSV file: dates are refused unless they are
 #'   excluded, and labelled columns of haven need `haven::as_factor()` to keep their labels.
-#' @param silo The column that names each row's silo; without it all rows are one.
+#' @param silo The column that names each row's silo; without it, all rows are one silo.
 #' @param ... Any setting of Python's `silomix.fit`, all of which are optional; among them are
 #'   \itemize{
 #'   \item `id = "patient"`, the column that names each row; it is not clustered.
 #'   \item `exclude = c("admitted", "died")`, columns to leave out, or `variables`, those to use.
 #'   \item `na_values = c(-9, -8)`, codes for missing cells, or `c(age = 99)`, those of one column;
 #'     `list(-9, list(age = 99))` has both.
-#'   \item `kinds = c(age = "gaussian", visits = "poisson")`, what the columns are, and
+#'   \item `kinds = c(age = "gaussian", visits = "poisson")`, the kinds of columns, and
 #'     `bins = c(age = 4)`, numbers to cut into levels.
 #'   \item `missing = "level"`, to make missing cells a level.
 #'   \item `frequency = "count"`, the column that says how often each row occurs.
-#'   \item `clusters`, if their number is known, or `components`, if it is only limited.
+#'   \item `clusters`, if their number is known, or `components`, if you only know a maximum.
 #'   \item `seed`, `iterations` and `threads`.
 #'   }
 #' @return An object with `clusters` and `profiles` (data frames with intervals), `labels` (a factor;
-#'   a table of patterns has one for each repeated row), `trusted`, `verdict`, and `posterior`, the
+#'   for a table of patterns, one for each repeated row), `trusted`, `verdict`, and `posterior`, the
 #'   Python object, which has more: `fit$posterior$report("report.html")`, and frames that
 #'   `silomix_frame()` converts.
 #' @examples
@@ -56,8 +56,8 @@ silomix_fit <- function(data, silo = NULL, ...) {
   make_fit(do.call(python("silomix")$fit, given), silo)
 }
 
-#' Read a posterior that `fit$posterior$save(path)`, or Python, has saved
-#' @param path The file; or a posterior of Python's, such as one whose clusters have names,
+#' Read a posterior that was saved with `fit$posterior$save(path)`, or in Python
+#' @param path The file; or a Python posterior, such as one whose clusters have names,
 #'   `fit$posterior$with_names(list("1" = "frail"))`.
 #' @param silo The column that names each row's silo in tables to predict.
 #' @export
@@ -98,10 +98,10 @@ to_r <- function(object) reticulate::py_to_r(object)
 # clusters are numbered from 0
 to_factor <- function(numbers, names) factor(names[numbers + 1], levels = names)
 
-#' Turn a frame of Python's into a data frame
+#' Turn a Python frame into a data frame
 #'
 #' What the methods of `fit$posterior` return stays in Python until it is converted.
-#' @param x A frame of Python's, of pandas, polars or Arrow.
+#' @param x A pandas, polars or Arrow frame in Python.
 #' @return A data frame with the same column names; missing cells are `NA`.
 #' @examples
 #' \dontrun{
@@ -122,15 +122,15 @@ silomix_frame <- function(x) {
 
 #' Compare the clusters in columns that were not clustered
 #'
-#' Allows for rows whose cluster is not sure, as `compare_outside` and `regress_membership` of
-#' Python's silomix do, whose help explains the columns.
+#' Allows for rows whose cluster is uncertain. In Python, the help of `compare_outside` and
+#' `regress_membership` explains the columns.
 #' @param fit What `silomix_fit()` returned.
 #' @param data A data frame with the columns that were clustered and those to compare.
-#' @param columns Their names, `c("age", "ward")`, or what to compare of each:
+#' @param columns Their names, `c("age", "ward")`, or what to compare in each:
 #'   `c(age = "mean", ward = "levels", status = "died")`.
 #' @param type "compare": how each cluster differs from the rest; "odds": how the odds of being in
 #'   each cluster depend on the columns together.
-#' @param ... More for the functions of Python's, such as `na_values` or `level`.
+#' @param ... Further arguments of the Python functions, such as `na_values` or `level`.
 #' @return A data frame.
 #' @export
 silomix_outside <- function(fit, data, columns, type = c("compare", "odds"), ...) {
@@ -148,11 +148,11 @@ as_setting <- function(value) {
   if (length(value) > 1) as.list(value) else value
 }
 
-#' Turn a data frame into a table of Python's
+#' Turn a data frame into a Python table
 #'
-#' For methods of `fit$posterior` that take a table: missing cells and factors arrive as such.
+#' For methods of `fit$posterior` that take a table: missing cells and factors are preserved.
 #' @param data A data frame.
-#' @return A frame of pandas, in Python.
+#' @return A pandas frame in Python.
 #' @examples
 #' \dontrun{
 #' silomix_frame(fit$posterior$labels_frame(table = silomix_table(new), silo = "hospital"))
@@ -211,7 +211,7 @@ wide <- function(profiles) {
 #' @param type "profiles": a heat map of posterior means, probabilities from 0 to 1, and numbers from
 #'   their lowest cluster to their highest, which are given after the name; "sizes": shares of the
 #'   rows with their intervals.
-#' @param ... More for `graphics::image()` or `graphics::plot()`.
+#' @param ... Further arguments of `graphics::image()` or `graphics::plot()`.
 #' @export
 plot.silomix_fit <- function(x, type = c("profiles", "sizes"), ...) {
   if (match.arg(type) == "sizes") {

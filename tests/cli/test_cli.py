@@ -215,7 +215,7 @@ REFUSED = [
     (["simulate", "nestled"], 4, "DESIGN 'nestled' is not known (did you mean 'nested'?)"),
     (["simulate", "cohort", "--out", "c.csv"], 2, "c.csv does not end in .parquet"),
     ([*SIMULATE, "--silos", 3], 2, "cohort has its own clusters and no silos"),
-    (["assign", "t.csv", "t.csv"], 5, "is no saved posterior, is damaged or truncated, or"),
+    (["assign", "t.csv", "t.csv"], 5, "is not a saved posterior, is damaged or truncated, or"),
 ]
 
 

@@ -118,7 +118,7 @@ def test_envelopes():
 
 @pytest.mark.parametrize(
     ("query", "silo", "words"),
-    [(SampleLocally(), "west", "no silo of this study"), (Received(), "süd", "no question")],
+    [(SampleLocally(), "west", "not in this study"), (Received(), "süd", "not a question")],
 )
 def test_who_asks_whom(query, silo, words):
     with pytest.raises(MessageError, match=f"{silo}: .*{words}"):

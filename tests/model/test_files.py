@@ -80,5 +80,5 @@ def test_nobody_waits_for_a_pipe_or_a_device(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path / "link", Path("/dev/zero")):
-        with pytest.raises(OSError, match="it is no file, but a pipe or a device"):
+        with pytest.raises(OSError, match="it is not a file but a pipe or a device"):
             read_file(path, 1)

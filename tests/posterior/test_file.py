@@ -132,13 +132,13 @@ class TestForeignFiles:
     def test_no_posterior_at_all(self, tmp_path, content):
         assert_refused(tmp_path / "x", "cannot be read: No such file")
         (tmp_path / "x").write_bytes(content)
-        assert_refused(tmp_path / "x", "is no saved posterior")
+        assert_refused(tmp_path / "x", "is not a saved posterior")
 
     def test_another_document_version_or_kind(self, saved):
         whole = saved.read_bytes()
         for text in ("", "{", "[]", "3", "[" * 100_000, "1" * 5000, '"\\ud800"'):
             pack(saved, text, {})
-            assert_refused(saved, "is no saved posterior")
+            assert_refused(saved, "is not a saved posterior")
         for head in ({"format": 3}, {"format": "4"}, {"kind": "silomix study"}):
             saved.write_bytes(whole)
             change(saved, head)

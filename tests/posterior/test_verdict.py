@@ -35,10 +35,10 @@ UNMIXED = replace(DOUBTED, agreement=1.0)
         ({"silos": {"a": TRUSTED}}, f"{ONE_AGREES} and the draws", "after 8 polish rounds."),
         (
             {"polish": PolishTrace({}, 1, False)},
-            f"{SILOS_AGREE}. {UNCHECKED} 1",
-            "cannot tell.",
+            f"{SILOS_AGREE}. {UNCHECKED} that",
+            "takes more than 1 round.",
         ),
-        ({"polish": NO_CHECK, "notes": ("Full.",)}, f"{SILOS_AGREE}. {UNCHECKED} 3", "tell. Full."),
+        ({"polish": NO_CHECK, "notes": ("Full.",)}, f"{SILOS_AGREE}. {UNCHECKED}", "rounds. Full."),
         ({"silos": {}, "polish": None, "chains": TRUSTED}, "Trust it: the chains over", " mixed."),
         # traces matter only where nothing polishes
         ({"silos": {"a": UNMIXED}}, ONE_AGREES, "after 8 polish rounds."),
@@ -55,7 +55,7 @@ def test_trust_gives_its_reasons(changes, start, end):
     ("changes", "level", "words"),
     [
         ({"silos": {"a": replace(TRUSTED, agreement=0.7)}}, "care", "chains of a do not find"),
-        ({"silos": {"a": replace(TRUSTED, agreement=0.4)}}, "distrust", "down to 0.40, 0.8 wanted"),
+        ({"silos": {"a": replace(TRUSTED, agreement=0.4)}}, "distrust", "as 0.40, at least 0.8"),
         ({"confidence": 0.8}, "care", "0.80 for the least certain"),
         ({"confidence": 0.3}, "distrust", "which clusters of different silos are the same"),
         ({"polish": moving(10.0)}, "care", "still moving after 50 polish rounds"),

@@ -262,7 +262,7 @@ def test_sure_rows_and_near_clusters_are_told(posterior, rng):
     notes = [row[0].note for row in cluster_sections.sizes_table(twins).rows]
     assert "2" in notes[0]
     assert "0" in notes[2]
-    explained = "names clusters that may be one"
+    explained = "names a cluster that may be the same"
     assert explained in make_report(twins)
     assert explained not in make_report(make_posterior(rng, clusters=1))
 

@@ -85,7 +85,7 @@ def test_what_cannot_be_read_is_named(parts, tmp_path):
     for given, how, sentence in (
         ([1, 2], {}, r"north: its draws are of type list; give a mapping with 'weights'"),
         ({"weights": weights, "mu": means}, {}, "has no 'parameters', but 'weights', 'mu'"),
-        (known | {"weights": "w"}, {}, "'weights' is no array of numbers"),
+        (known | {"weights": "w"}, {}, "'weights' is not an array of numbers"),
         (known | {"weights": weights[None, None]}, {}, "the weights have 5 axes"),
         (known | {"weights": np.log(weights)}, {}, "if these are logarithms, give exp of them"),
         (tree, {"weights": "W"}, r"no variable 'W' \(did you mean 'w'\?\), but 'w', 'mu', 'rate'"),

@@ -182,8 +182,8 @@ def test_what_can_be_asked_of_it(posterior, tmp_path):
     tree = posterior.to_datatree()
     assert tree["posterior"]["parameters"].sizes["parameter"] == 4
     page = posterior.report(tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "Each silo was sampled elsewhere" in page
-    assert "sampled its own rows" not in page and "log scale[0] (" not in page
+    assert "Each silo&#39;s mixture was fitted elsewhere" in page
+    assert "of its own rows:" not in page and "log scale[0] (" not in page
 
 
 def test_what_needs_rows_is_refused(posterior):

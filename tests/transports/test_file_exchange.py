@@ -464,9 +464,9 @@ def make_pipe(path):
         (edit_study(lambda document: document["study"].update(seed="x")), "seed"),
         (edit_study(lambda document: document.pop("study")), "study"),
         (edit_study(lambda document: document.update(study=[1])), ""),
-        (edit_study(lambda document: document.update(format="a")), "no silomix exchange 2"),
+        (edit_study(lambda document: document.update(format="a")), "not a silomix exchange 2"),
         (lambda path: path.write_bytes(bytes(LARGEST_HEAD + 1)), "over 8,000,000 bytes"),
-        (make_pipe, "it is no file, but a pipe or a device"),
+        (make_pipe, "it is not a file but a pipe or a device"),
         (lambda path: path.unlink(), "No such file"),
     ],
     ids=["changed", "wrong", "empty", "list", "version", "long", "pipe", "missing"],
@@ -507,7 +507,7 @@ class TestLinks:
         path = desk.folder / place
         shutil.rmtree(path, ignore_errors=True)
         path.symlink_to(home)
-        with pytest.raises(MessageError, match=rf"{place} is a link to another place, and an exch"):
+        with pytest.raises(MessageError, match=rf"{place} is a link to another place, not allowed"):
             desk.run() if place == "questions" else desk.answer("silo 1")
 
     def test_in_the_place_of_scratch(self, home, desk):

@@ -245,7 +245,7 @@ class TestWorker:
             logger.propagate = True
         log = kit / "silomix-worker.log"
         assert "absent.csv: no such file" in log.read_text()
-        assert "no message of at most" in log.read_text()
+        assert "not a message of at most" in log.read_text()
         if sys.platform != "win32":
             assert stat.S_IMODE(log.stat().st_mode) == 0o600
 

@@ -43,7 +43,7 @@ TEXTS = {
         "bins": "age=4 cuts numbers into four levels, at quantiles; repeatable.",
         "id_column": "Column that identifies each row; kept with its label.",
         "outside": "Columns to compare between clusters, not to cluster: age,ward=levels,sex=f.",
-        "covariates": "Columns not clustered that may explain membership; odds in odds.csv only.",
+        "covariates": "Unclustered columns that may explain membership; odds in odds.csv only.",
         "outside_method": "averaged (default) allows for uncertain rows; labels: as in the paper.",
         "na_value": "-9,age=99: codes for missing cells, -9 in all columns, 99 in one; repeatable.",
         "missing": "marginalise (default) skips missing cells; level, if they are informative.",

@@ -97,8 +97,8 @@ def omop_command(
     cdm : DuckDB file, or folder with one file per table.
     schema : Schema of the tables, if several have them.
     silo : care_site or location; adds that column.
-    age_from : Youngest age when first observed.
-    age_to : Oldest age when first observed.
+    age_from : Minimum age when first observed.
+    age_to : Maximum age when first observed.
 
     Examples
     --------

@@ -218,7 +218,7 @@ def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
     with suppress(typer.Abort):
         if typer.confirm(f"Follow it as {silo!r}?", err=True):
             return
-    raise PolicyRefusal(f"{silo!r} does not follow this study; nothing was read or answered")
+    raise PolicyRefusal(f"{silo!r} did not agree to this study; nothing was read or answered")
 
 
 def _at_a_terminal() -> bool:

@@ -42,7 +42,7 @@ def provision_command(
     told = "Sign the silos' requests with authority/, and tell the silos its fingerprint."
     if not by_request:
         made += [out / name for name in silos]
-        told = "Give each silo its own, by a channel you trust: it holds a private key."
+        told = "Give each silo its own, over a channel you trust: it holds a private key."
     view = Text(f"{len(made)} kits. {told} Keep authority/ to yourself.")
     last = "\n".join([*map(str, made), f"Fingerprint of the authority: {fingerprint}"])
     return Shown({"kits": made, "fingerprint": fingerprint}, view, last)
@@ -64,7 +64,7 @@ def request_command(study: Path, *, silo: str, out: Path) -> Shown:
     place_in(read_study(study), silo)
     file, key = startup_kit.request_certificate(silo, out)
     view = Text(
-        "Send the request to whoever signs, and tell them the fingerprint of the key by "
+        "Send the request to whoever signs, and tell them the fingerprint of the key over "
         "another channel. The key stays here."
     )
     last = f"Request: {file}\nFingerprint of the key: {key}"
@@ -102,7 +102,7 @@ def sign_command(
     signer = startup_kit.sign_request(
         request, authority, silo, key=fingerprint, out=out, again=force
     )
-    told = f"Send it back to {silo}, and tell them the fingerprint by another channel."
+    told = f"Send it back to {silo}, and tell them the fingerprint over another channel."
     last = f"Signed: {out}\nFingerprint of the authority: {signer}"
     return Shown({"signed": out, "fingerprint": signer}, Text(told), last)
 
@@ -228,5 +228,5 @@ def stop_command(*, admin: Path) -> Shown:
     """
     session.stop_all(admin)
     return Shown(
-        {"stopped": True}, Text("Runs, sites and server were told to stop."), f"Federation: {admin}"
+        {"stopped": True}, Text("Runs, sites and server are stopping."), f"Federation: {admin}"
     )

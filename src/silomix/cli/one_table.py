@@ -59,7 +59,7 @@ def fit_command(
     quiet: bool = False,
     **settings: Any,
 ) -> Shown:
-    """Cluster the rows of all silos: each samples its own, a coordinator combines them.
+    """Cluster the rows of all silos: each clusters its own, and a coordinator combines the results.
 
     Parameters
     ----------
@@ -168,8 +168,7 @@ def report_command(
     results : Folder that fit wrote with --out, or a saved posterior.
     table : The rows, needed for --outside and --covariates.
     silo : Column that names each row's silo, or the name of the silo that all rows come from.
-    out : The page or its folder; CSV files go beside it (default: the page of fit, replaced only
-        with --force).
+    out : The page or its folder; CSV files go beside it (default: that of fit, with --force).
 
     Examples
     --------

@@ -97,7 +97,7 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
     view = Group(
         Text(
             f"Four simulated hospitals ({drawn}, seed {SEED}) and {len(planted)} "
-            "clusters; no hospital has all of them. Each sampled its own rows; the coordinator "
+            "clusters; no hospital has all of them. Each clustered its own rows; the coordinator "
             f"matched and combined what they released, and found {posterior.n_clusters} clusters."
         ),
         Text(

@@ -149,9 +149,9 @@ def release_command(
     rows : With --draws, the number of rows that were fitted.
     weights : With --draws, the variable with the components' weights.
     parameters : With --draws, the variables with the components' parameters, as a,b,c.
-    transform : With --draws: sd=log, logit or none; by the draws' range if left out. Repeatable.
+    transform : With --draws: sd=log, logit or none; by default the draws decide. Repeatable.
     out : Folder for the release: what the data officer reads.
-    dry_run : Show what would leave, and what each rule did; no files.
+    dry_run : Show what would leave, and what each rule did; write no files.
 
     Examples
     --------
@@ -231,7 +231,7 @@ def inspect_command(folder: Path) -> Shown:
     --------
     silomix inspect release-of-north
     """
-    last = "Every file matches its checksum, and no number breaks the policy it names."
+    last = "Every file matches its checksum, and no number breaks the release's own policy."
     return _show_release(*read_release(folder), last)
 
 
@@ -271,9 +271,9 @@ def ledger_command(
 
     Parameters
     ----------
-    data : The table; its ledger is beside it, or else in this folder.
+    data : The table, whose ledger is beside it; without --data, the ledger of this folder.
     allow : Let this study be answered from the table too: its file, or its digest.
-    new_version : The table has different rows from now on: start a new count of its studies.
+    new_version : The table has new rows from now on: start a new count of its studies.
 
     Examples
     --------

@@ -175,7 +175,7 @@ def _reader(kind: str) -> TypeAdapter[Any]:
     from silomix.messages import KINDS  # which are declared with what is in this module
 
     if kind not in KINDS:
-        raise MessageError(f"{shorten(kind)} is no record that travels; {', '.join(KINDS)} are")
+        raise MessageError(f"{shorten(kind)} is not a message; {', '.join(KINDS)} are")
     return TypeAdapter(KINDS[kind])
 
 
@@ -203,8 +203,8 @@ def decode(data: bytes) -> tuple[Envelope, Any]:
         head = arrays.pop(HEAD).tobytes()
     except (SafetensorError, KeyError, ValueError):
         raise MessageError(
-            f"this is no message of at most {LARGEST_MESSAGE:,} bytes, or it is damaged; have it "
-            "sent again"
+            f"this is not a message of at most {LARGEST_MESSAGE:,} bytes, or it is damaged; have "
+            "it sent again"
         ) from None
     return unseal(read_json(head), arrays)
 
@@ -227,7 +227,7 @@ def unseal(head: dict[str, Any], arrays: Arrays) -> tuple[Envelope, Any]:
     """Return the envelope and the record; undoes `seal`."""
     if (head.pop("format", None), head.pop("version", None)) != (FORMAT, VERSION):
         raise MessageError(
-            f"it is no {FORMAT} of version {VERSION}; use the same silomix on both sides"
+            f"it is not a {FORMAT} of version {VERSION}; use the same silomix on both sides"
         )
     plain, content = head.pop("fields", None), head.pop("content", None)
     envelope = validate(ENVELOPE, head)
@@ -337,7 +337,7 @@ def read_json(content: bytes) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise MessageError(f"its head is no table of JSON, or has over {LARGEST_HEAD:,} bytes")
+        raise MessageError(f"its head is not a JSON table, or has over {LARGEST_HEAD:,} bytes")
     return found
 
 

@@ -198,13 +198,13 @@ def _read_folder(source: Path) -> dict[str, bytes]:
     with os.scandir(source) as entries:
         for entry in entries:
             if not entry.is_file(follow_symlinks=False):
-                raise MessageError(f"{shorten(entry.name)} is no file")
+                raise MessageError(f"{shorten(entry.name)} is not a file")
             files[entry.name] = read_file(Path(entry.path), left + 1)
             left -= len(files[entry.name])
             if left < 0 or len(files) > MOST_FILES:
                 raise MessageError("it has more files or bytes than are read")
     if HEAD not in files:
-        raise MessageError(f"{HEAD} is missing, without which it is no message")
+        raise MessageError(f"{HEAD} is missing, so this is not a message")
     return files
 
 
@@ -217,7 +217,7 @@ def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema | None
         raise MessageError(f"{HEAD} does not list the files of a message") from None
     for name in sorted(listed.keys() | files.keys()):
         if name not in files or name not in listed:
-            state = "is missing" if name in listed else "is no part of this message"
+            state = "is missing" if name in listed else "is not part of this message"
             raise MessageError(f"{shorten(name)} {state}")
         if _sha256(files[name]) != listed[name]:
             raise MessageError(f"{shorten(name)} was changed after it was written")

@@ -132,9 +132,9 @@ def check_reply(reply: Any, query: messages.Query, study: Study, silo: str) -> N
 def _query_problems(query: Any, terms: Terms) -> Problems:
     study = terms.study
     if type(query) not in CHECKS:
-        yield "is no question"
+        yield "is not a question"
     if terms.silo not in study.silos:
-        yield f"is for no silo of this study, which has {', '.join(study.silos)}"
+        yield f"is for a silo that is not in this study, which has {', '.join(study.silos)}"
     settings = {
         "strategy": study.strategy,
         "matching": study.matching.method,

@@ -61,11 +61,11 @@ PERSONS = (
 
 COMPARING = (
     "More than this by comparing with other tables or earlier releases of the same rows: rounding "
-    "hides a count once, not from someone who sees it rounded in several ways. No noise was "
-    "added, and this is not differential privacy."
+    "hides a count once, but not from someone who sees it rounded in several ways. No noise "
+    "was added, and this is not differential privacy."
 )
 
-NO_QUESTIONS = "Nothing: silomix has draws that were made elsewhere here, and no rows to ask about."
+NO_QUESTIONS = "Nothing: here silomix has only draws made elsewhere, and no rows to ask about."
 
 
 def explain(release: Release, schema: Schema) -> dict[str, list[str]]:
@@ -131,7 +131,7 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
     sums = (
         f"Of {names}, the mean in each cluster, and, except for counts, the spread. They are sums "
         "of values first moved to within bounds that the study knows, and rounded so coarsely "
-        "that a single row moves none by more than one step, whatever its value. Very small "
+        "that no single row, whatever its value, moves a sum by more than one step. Very small "
         "spreads are raised to a fixed minimum."
     )
     if is_exact:
@@ -150,17 +150,17 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
     width = f"to the nearest {base}" if base > 1 else "exactly"
     counts = (
         f"How many rows of a cluster have each level, {width}: mean times size. The size of each "
-        "cluster likewise."
+        "cluster, too."
     )
     if is_exact:
         counts = (
             "The count behind every probability, usually to within one: its mean times the "
             "cluster's size is the number of rows with that level. Small counts can point to "
-            "persons. Rounded sizes do not prevent this where the draws are there."
+            "persons. Rounded sizes do not prevent this if the draws are released too."
         )
     smallest = (
         "That a level shown with the smallest possible count has few rows in the cluster: anything "
-        f"from none to about {least + base // 2}. Which of these, the folder does not say."
+        f"from none to about {least + base // 2}. The folder does not say how many."
     )
     of_levels = [counts, *([smallest] if tier == "summary" and least else [])]
     sizes = f"How many rows each cluster has, {width}."

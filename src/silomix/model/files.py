@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OWNERS_FOLDER, OWNERS_FILE, UMASKS_FILE = 0o700, 0o600, 0o666
-NO_FILE = "it is no file, but a pipe or a device"
+NO_FILE = "it is not a file but a pipe or a device"
 
 
 @contextmanager

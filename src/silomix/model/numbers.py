@@ -28,7 +28,7 @@ SUPPORTS: dict[str, tuple[Callable[[Floats], Bools], str]] = {
     "positive": (lambda x: x <= 0, "is not above zero"),
     "counts": (
         lambda x: (x < 0) | (x != np.floor(x)) & ~np.isnan(x),
-        "is no count: a whole number, zero or more",
+        "is not a count: a whole number, zero or more",
     ),
 }
 

@@ -206,7 +206,7 @@ class Posterior(Parts):
         if numbers := self.study.table_schema.numbers:
             names = listing([repr(variable.name) for variable in numbers])
             raise SilomixError(
-                f"this posterior has numbers ({names}), whose profiles are no probabilities: "
+                f"this posterior has numbers ({names}), whose profiles are not probabilities: "
                 "posterior.parameters has the draws of all variables, "
                 "posterior.parameter_names says which they are, and posterior.profiles() sums "
                 "them up"

@@ -402,7 +402,7 @@ def _read_column(
     if kind == "mean" and words:
         row = np.argmax(cells.codes == cells.texts.index(words[0])) + 1
         raise DataError(
-            f"{where} has {words[0]!r} in data row {row}, which is no number; correct it, or "
+            f"{where} has {words[0]!r} in data row {row}, which is not a number; correct it, or "
             "compare its levels"
         )
     if kind == "mean":

@@ -185,8 +185,8 @@ def load(path: str | Path) -> Posterior:
     else:
         return posterior
     raise FileError(
-        f"{source} is no saved posterior, is damaged or truncated, or was saved by another version "
-        f"of silomix: {reason}; give a file that posterior.save wrote"
+        f"{source} is not a saved posterior, is damaged or truncated, or was saved by another "
+        f"version of silomix: {reason}; give a file that posterior.save wrote"
     )
 
 

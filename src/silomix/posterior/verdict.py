@@ -163,8 +163,8 @@ def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
             yield f"Also, {cause.sentence}."
             yield f"{cause.advice}."
     if diagnostics.polish and diagnostics.rounds and not diagnostics.polish.checked:
-        few = plural(diagnostics.rounds, "round")
-        yield f"Whether the draws had settled was not checked: {few} cannot tell."
+        more = plural(diagnostics.rounds, "round")
+        yield f"Whether the draws had settled was not checked: that takes more than {more}."
     yield from diagnostics.notes
 
 
@@ -189,7 +189,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
         yield Cause(
             judge(least, limits),
             f"the chains of {_names(apart)} do not find the same clusters (adjusted Rand index "
-            f"down to {least:.2f}, {limits[0]} wanted)",
+            f"as low as {least:.2f}, at least {limits[0]} wanted)",
             "Use five times the iterations (sampling then takes about five times as long); if "
             "that does not help, the rows do not determine the clusters",
         )
@@ -197,7 +197,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
         yield Cause(
             judge(sure, UNSURE["confidence"]),
             "it is uncertain which clusters of different silos are the same (probability "
-            f"{sure:.2f} for the least certain, {UNSURE['confidence'][0]} wanted)",
+            f"{sure:.2f} for the least certain, at least {UNSURE['confidence'][0]} wanted)",
             "More rows or fewer silos would help, but not more iterations; correspondence.csv, or "
             "posterior.correspondence_frame(), shows which clusters these are",
         )

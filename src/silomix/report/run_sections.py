@@ -102,9 +102,9 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         how = f"The silos' draws were combined by {method}"
         if method == "vcmc":
             how += f", with the oracle {study.aggregation.oracle!r}"
-        own = f"sampled its own rows: {sampled}"
-        own = "was sampled elsewhere" if study.table_schema.of_parameters else own
-        yield "Sample", f"Each silo {own}.", ""
+        own = f" sampled the posterior of its own rows: {sampled}"
+        own = "'s mixture was fitted elsewhere" if study.table_schema.of_parameters else own
+        yield "Sample", f"Each silo{own}.", ""
         matched = f"Clusters of different silos were matched by {matching}."
         yield "Match", matched, str(getdoc(study.matching)).partition("\n")[0]
         yield "Aggregate", f"{how}.", str(Aggregation.model_fields["method"].description)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # Silos with a line of their own; the others are summed up.
 MOST_SILOS = 20
 LOWER, UPPER = f"lower_{100 * INTERVAL:.0f}_hdi", f"upper_{100 * INTERVAL:.0f}_hdi"
-SHORTEST = f"Each interval is the shortest that holds {INTERVAL:.0%} of the draws."
+SHORTEST = f"Each interval is the shortest that contains {INTERVAL:.0%} of the draws."
 
 
 def posterior_record(posterior: Posterior) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def _as_numbers(values: Any, name: str, silo: str) -> Floats:
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise DataError(f"{silo}: {name!r} is no array of numbers; give one") from None
+        raise DataError(f"{silo}: {name!r} is not an array of numbers; give one") from None
 
 
 def _read_group(

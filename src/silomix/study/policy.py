@@ -73,7 +73,7 @@ class Exchanges(Record):
     gradients : exact sums over the rows at points that the coordinator chooses: their derivatives
         tell the exact number of rows, and enough points how often each distinct row occurs, to the
         last one, whatever minimum_count and round_to say.
-    distinct_rows : the table but for the order of its rows, counts rounded, where every distinct
+    distinct_rows : the table except for the order of its rows, counts rounded, where every distinct
         row occurs at least minimum_count times.
     polish : counts or sums of every variable in each cluster, sampled anew for every chain: their
         means are the exact ones, whatever minimum_count and round_to say.

@@ -162,12 +162,12 @@ class ModelSettings(Record):
 
     Attributes
     ----------
-    components : More than the clusters you expect; spare ones stay empty.
+    components : More than the number of clusters you expect; spare ones stay empty.
     clusters : The number of clusters, if it is known and every silo has all of them.
     alpha : Prior on cluster sizes; smaller for fewer clusters.
     beta : Prior on levels; 1 is uniform, more is smoother.
     fractionate : Whether each of S silos takes the prior to the power 1/S.
-    drift : learn how far the silos' profiles differ, or none.
+    drift : learn how far the silos' profiles differ, or none if equal.
     """
 
     components: Annotated[int, Field(ge=1, le=255)] = keyword(15, SAMPLER)
@@ -191,8 +191,8 @@ class ScheduleSettings(Record):
     iterations : Maximum sweeps per chain; raise it if the verdict asks.
     burn_in : Sweeps dropped at the start; half by default.
     chains : Chains per silo; one cannot detect missed modes.
-    thin : Keep one sweep in N; by default about 2000 draws.
-    adaptive : Whether a silo stops when its chains agree; not with burn_in or thin.
+    thin : Keep one sweep in N; the default leaves about 2000 draws.
+    adaptive : Whether a silo stops when its chains agree; off if burn_in or thin is given.
     """
 
     iterations: Count = keyword(Schedule.iterations, SAMPLER, paper=50_000)
@@ -223,8 +223,8 @@ class LocalSettings(Record):
     ----------
     partition : linkage, or pam, which needs the extra pam.
     one_cluster : Whether a single cluster, which silhouettes cannot detect, is allowed.
-    threshold : Up to this many rows, all are partitioned directly.
-    subsample : Rows of a longer table to partition; the others are placed by their components.
+    threshold : Tables of at most this many rows are partitioned directly.
+    subsample : How many rows of a longer table to partition; components place the others.
     relabel : match, or average, whose intervals are too narrow.
     """
 
@@ -439,7 +439,7 @@ class Study(Record):
     strategy : consensus, or exact, with an exchange for every sweep.
     tier : What a silo releases: draws, or a summary of them.
     assign : Label rows by posterior, or by matching.
-    kept_draws : Minimum draws of the global posterior; "exact" keeps those of its schedule.
+    kept_draws : Minimum number of draws of the posterior; "exact" keeps those of its schedule.
     missing : what a missing cell means, as in `Schema`.
     matching : evidence; ball; divergence; hungarian if a silo has all.
     aggregation : vcmc; product (by file, if policies round); cmc; uniform.

@@ -289,10 +289,10 @@ def sum_up_draws(
         given = clusters[silo], family, counted[silo], silo
         releases.append(given_draws.release_given(*given, place=place, **about))
     said = {
-        "By the range of their draws, these were treated as normal: {}.": [
+        "Judging by the range of their draws, these were treated as normal: {}.": [
             f"{word} {n}" for n, word in words.items() if n not in transforms and word != "none"
         ],
-        "The rows were not given; by how the weights vary, there are {}.": [
+        "The numbers of rows were not given; judging by how the weights vary, there are {}.": [
             f"{count:,} in {silo!r}" for silo, count in counted.items() if silo not in rows
         ],
         "The silos' priors of {} were taken as too wide to matter.": [

@@ -115,7 +115,7 @@ def inner_folder(exchange: Path, *names: str) -> Path:
         path /= name
         if path.is_symlink():
             raise MessageError(
-                f"{path} is a link to another place, and an exchange has none; delete the link, "
+                f"{path} is a link to another place, not allowed in an exchange; delete the link, "
                 "and bring the folder itself, if there is one"
             )
     return path
@@ -144,8 +144,8 @@ def open_exchange(folder: Path, study: Study) -> None:
         )
     if is_new and folder.is_dir() and any(path.name[0] != "." for path in folder.iterdir()):
         raise FileError(
-            f"{folder} is not empty and has no {STUDY}, so it is no exchange; give an empty or a "
-            "new folder"
+            f"{folder} is not empty and has no {STUDY}, so it is not an exchange; give an empty or "
+            "a new folder"
         )
     with writing(folder, FileError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ def read_exchange(folder: Path) -> Study:
         study = Study(**document["study"])
         if (document["format"], document["digest"]) == (FORMAT, digest(study)):
             return study
-        problem = f"its digest does not fit, or it is no {FORMAT}"
+        problem = f"its digest does not fit, or it is not a {FORMAT}"
     except (OSError, MessageError, SettingsError, KeyError, TypeError) as error:
         problem = f"{error}"
     raise FileError(
@@ -220,7 +220,7 @@ def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
     if not exact and study.aggregation.method == "vcmc":
         solver = study.aggregation.solver
         if study.aggregation.oracle != "federated":
-            words = "its distinct rows and how often each occurs: its table, but for the order"
+            words = "its distinct rows and how often each occurs: its table, except for the order"
             yield words, passes
         else:
             known = passes * (1 + solver.rounds) if isinstance(solver, FewRounds) else None

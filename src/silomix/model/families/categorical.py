@@ -310,7 +310,7 @@ class Categorical(Family):
         """Say which released shares no rule lets out; nothing where all is well."""
         for variable, (start, end) in enumerate(pairwise(self.offsets)):
             if not release_rounding.could_leave(mean[:, start:end], sizes, rules):
-                return f"has a profile of variable {variable + 1} that is no rounded count of rows"
+                return f"has a profile of variable {variable + 1} that is not a rounded count"
         return ""
 
     draw_behind = release_rounding.draw_behind_levels

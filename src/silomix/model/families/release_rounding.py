@@ -418,12 +418,12 @@ def breach_sums(block: Any, mean: Floats, concentration: Floats, sizes: Ints, ru
     rows = np.where(own, concentration, 1.0)
     down = 2 * np.log2(sizes[:, None] / rows) - 2 * np.log2(1 / MIDDLE)
     if not (~own | (rows == sizes[:, None]) | (np.abs(down - np.rint(down)) <= SAME)).all():
-        return f"has concentrations of {block.word} that are no half octaves"
+        return f"has concentrations of {block.word} that are not half octaves"
     per_step = rows[..., None] / steps_of(block, rules.round_to)
     units = np.rint(means * per_step)
     same = np.abs(means * per_step - units) <= SAME
     if not (same | ~own[..., None]).all():
-        return f"has sums of {block.word} that are no multiples of their step"
+        return f"has sums of {block.word} that are not multiples of their step"
     if (own[..., None] & (block.least_units(units, per_step) > units)).any():
         return f"has {block.word} with less spread than may leave"
     low, high = (np.rint(end * per_step) for end in block.sum_bounds())
