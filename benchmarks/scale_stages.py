@@ -343,7 +343,7 @@ def polishing(folder: Path, size: Size) -> Work:
         planted.releases, planted.correspondence.groups, size.draws, planted.model
     )
     holders = matched.held / matched.held.sum(axis=0)
-    profiles = np.einsum("sc,stcl->tcl", holders, matched.probabilities)
+    profiles = np.einsum("sc,stcl->tcl", holders, matched.parameters)
     start = starting_point(matched, profiles, planted.rows, planted.family)
 
     def call() -> Any:

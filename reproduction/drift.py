@@ -86,23 +86,23 @@ def from_truth(table, *, truth, seed, threads, **others):
     weights = np.maximum(truth.weights_by_silo, 1e-3)
     start = Start(
         weights=in_every_chain(weights / weights.sum(axis=1, keepdims=True), 1),
-        probabilities=in_every_chain(np.maximum(truth.probabilities, 1e-9), 0),
+        parameters=in_every_chain(np.maximum(truth.probabilities, 1e-9), 0),
         own=in_every_chain(np.maximum(truth.probabilities_by_silo, 1e-9), 1),
         kappa=np.full(len(study.variables), 100.0),
     )
     model = study.pooled_model._replace(seed=seed)
     found = polish(start, silos, Polish(rounds=TRUTH_ROUNDS), model, kept_draws=study.kept_draws)
     labels = np.empty(len(table), dtype=np.int64)
-    for s, own in enumerate(np.moveaxis(found.silo_profiles.probabilities, 1, 0)):
+    for s, own in enumerate(np.moveaxis(found.silo_profiles.parameters, 1, 0)):
         rows = Rows(shards[s], model.family)
         shares = rows.membership(found.weights_by_silo[-len(own) :, s], own, threads)
         labels[place == s] = shares.membership.argmax(axis=1)
     return SimpleNamespace(
         labels=labels,
         weights=np.einsum("tsc,s->tc", found.weights_by_silo, np.bincount(place) / len(place)),
-        probabilities=found.probabilities,
+        probabilities=found.parameters,
         silo_profiles=found.silo_profiles,
-        n_clusters=found.probabilities.shape[1],
+        n_clusters=found.parameters.shape[1],
         silos=truth.silos,
     )
 

@@ -198,7 +198,7 @@ def own_profiles(result, truth):
         if own is None:
             yield result.probabilities
         else:
-            yield own.probabilities[:, result.silos.index(name)]
+            yield own.parameters[:, result.silos.index(name)]
 
 
 def inner(values):

@@ -144,7 +144,7 @@ def judge_parameters(posterior, truth, told):
     judged["told"] = covers(truth.weights, told, np.arange(len(pairs))), np.ones(len(pairs), bool)
     own = posterior.silo_profiles
     if own is not None:
-        described = posterior.family.describe(own.probabilities)
+        described = posterior.family.describe(own.parameters)
         drawn = [described[:, posterior.silos.index(name)] for name in truth.silos]
         parts = zip(by_silo, drawn, strict=True)
         inside = np.stack([covers(true, draws, pairs) for true, draws in parts])

@@ -210,7 +210,7 @@ def release_of(silo, place, counts, members, weights, probabilities, sizes, beta
         effective_counts=counts,
         tier="draws",
         weights=weights.astype(np.float32),
-        probabilities=probabilities.astype(np.float32),
+        parameters=probabilities.astype(np.float32),
         diagnostics=ReleasedDiagnostics("made from counts", True, {}, {}, 0.0),
         study="0" * 64,
     )

@@ -107,7 +107,7 @@ def _renumber(release, order):
         release,
         **{name: getattr(release, name)[order] for name in by_cluster},
         weights=release.weights[:, order],
-        probabilities=release.probabilities[:, order],
+        parameters=release.parameters[:, order],
     )
 
 
@@ -192,6 +192,6 @@ class RowSilos:
             self.reference(query),
             Rows(self.shards[name], categories(self.sizes)),
             release.weights.mean(axis=0),
-            release.probabilities,
+            release.parameters,
             np.random.default_rng([release.place, query.round]),
         )

@@ -249,7 +249,7 @@ def expected(name):
 def own_profiles(posterior):
     """What the silos have of their own, where they may drift."""
     own = posterior.silo_profiles
-    return () if own is None else (own.kappa, own.probabilities)
+    return () if own is None else (own.kappa, own.parameters)
 
 
 def test_some_silos_differ():

@@ -40,7 +40,7 @@ def run(case, silos=None, *, count=60, seed=3, threads=1, **settings):
 
 def assert_same(one, other):
     assert_array_equal(one.weights, other.weights)
-    assert_array_equal(one.probabilities, other.probabilities)
+    assert_array_equal(one.parameters, other.parameters)
     assert_array_equal(one.silo_weights.weights, other.silo_weights.weights)
     assert_array_equal(one.silo_weights.profiles, other.silo_weights.profiles)
     assert_array_equal(one.elbo_trace, other.elbo_trace)
@@ -51,14 +51,14 @@ def test_draws_and_weights_are_on_their_simplices(case, method):
     silos = case.silos
     found = run(case, silos, method=method)
     assert found.weights.shape == (60, 3)
-    assert found.probabilities.shape == (60, 3, 26)
+    assert found.parameters.shape == (60, 3, 26)
     assert found.matched.weights.shape == (3, 60, 3)
     # the silos' draws are kept in float32
     assert_allclose(found.weights.sum(axis=1), 1, rtol=1e-6)
-    sums = np.add.reduceat(found.probabilities, case.offsets[:-1], axis=-1)
+    sums = np.add.reduceat(found.parameters, case.offsets[:-1], axis=-1)
     assert_allclose(sums, 1, rtol=1e-6)
     assert (found.weights > 0).all()
-    assert (found.probabilities > 0).all()
+    assert (found.parameters > 0).all()
     silo_weights = found.silo_weights
     assert silo_weights.silos == case.correspondence.silos
     assert_allclose(silo_weights.weights.sum(), 1, rtol=1e-12)
@@ -69,7 +69,7 @@ def test_draws_and_weights_are_on_their_simplices(case, method):
     assert bool(silos.asked) == (found.elbo_trace is not None) == (method == "vcmc")
     labels, codes = np.concatenate(case.labels), np.concatenate(case.codes)
     first = [(codes[labels == c, 0] == 0).mean() for c in range(3)]
-    assert_allclose(found.probabilities[:, :, 0].mean(axis=0), first, atol=0.1)
+    assert_allclose(found.parameters[:, :, 0].mean(axis=0), first, atol=0.1)
     if method == "uniform":
         assert_array_equal(silo_weights.weights, np.full(3, 1 / 3))
         assert_array_equal(silo_weights.profiles, case.correspondence.held / [2, 3, 2])
@@ -81,9 +81,9 @@ def test_the_seed_decides_and_threads_do_not_and_zeros_do_no_harm(case, method):
     assert_same(found, run(case, method=method, threads=3))
     assert (run(case, method=method, seed=4).weights != found.weights).any()
     for release in case.releases:
-        release.probabilities[:, :, 0] = 0
+        release.parameters[:, :, 0] = 0
     emptied = run(case, method=method)
-    assert np.isfinite(np.log(emptied.probabilities)).all()
+    assert np.isfinite(np.log(emptied.parameters)).all()
     assert np.isfinite(emptied.weights).all()
 
 

@@ -84,7 +84,7 @@ def test_the_parameters_follow_the_formula(seed):
     for c, holders in ((0, [0, 1, 2]), (1, [0])):
         total = np.zeros(5)
         for s in holders:
-            mean, concentration = fit_dirichlet(matched.probabilities[s][:, [c]], case.offsets)
+            mean, concentration = fit_dirichlet(matched.parameters[s][:, [c]], case.offsets)
             total += mean[0] * np.repeat(concentration[0], case.sizes) - 1
         expected = total + 1 + (1 - len(holders) / 3) * (case.prior.beta - 1)
         # where the fit goes below the prior, the prior stands
@@ -111,11 +111,11 @@ def test_profiles_are_weighed_elementwise_by_inverse_variance(seed):
     for c in range(3):
         for level in range(5):
             held = np.flatnonzero(matched.held[:, c])
-            precision = [1 / matched.probabilities[s, :, c, level].var() for s in held]
+            precision = [1 / matched.parameters[s, :, c, level].var() for s in held]
             assert_allclose(elements[held, c, level], precision / np.sum(precision), rtol=1e-12)
     assert not elements[~matched.held].any()
     averaged = average_elementwise(matched, elements, case.family)
-    raw = np.einsum("scd,stcd->tcd", elements, matched.probabilities)
+    raw = np.einsum("scd,stcd->tcd", elements, matched.parameters)
     for first, last in ((0, 2), (2, 5)):
         part = raw[..., first:last]
         expected = part / part.sum(axis=-1, keepdims=True)
@@ -138,7 +138,7 @@ def test_draws_that_do_not_move_count_equally(seed):
     matched = case.matched(300, seed)
     still = MatchedDraws(
         np.repeat(matched.weights[:, :1], 300, axis=1),
-        np.repeat(matched.probabilities[:, :1], 300, axis=1),
+        np.repeat(matched.parameters[:, :1], 300, axis=1),
         matched.held,
     )
     # a silo of one cluster, whose weight is one in every draw, does not take all the weight

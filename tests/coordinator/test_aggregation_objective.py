@@ -42,7 +42,7 @@ def test_the_value_is_that_of_the_definition(seed, log_determinant):
     total = 0.0
     for t in range(20):
         pi = sum(w * draw for w, draw in zip(weights, matched.weights[:, t], strict=True))
-        p = np.einsum("sc,scd->cd", profiles, matched.probabilities[:, t])
+        p = np.einsum("sc,scd->cd", profiles, matched.parameters[:, t])
         total += reference.draw_labels(1, codes, case.sizes, pi, p.T)[1]
         total += dirichlet.logpdf(pi / pi.sum(), np.full(4, 0.7))
         for levels in np.split(p, case.offsets[1:-1], axis=1):

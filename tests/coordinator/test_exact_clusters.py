@@ -17,7 +17,7 @@ A, B, NONE = [60, 0, 60, 0], [0, 40, 0, 40], [0] * 4
 
 
 def made(members, counts, weights):
-    """Draws with these members and cells, and with probabilities that tell components apart."""
+    """Draws with these members and cells, and with parameters that tell components apart."""
     counts = np.array(counts)
     numbered = np.arange(float(counts.size)).reshape(counts.shape)
     weights, zeros = np.array(weights), np.zeros(len(counts))
@@ -38,7 +38,7 @@ def test_switched_and_stray_components():
     assert merged == 0
     assert unmatched == pytest.approx(0.02 / 3)
     for t, own in enumerate([[0, 1], [2, 1], [0, 1]]):
-        np.testing.assert_array_equal(parts.profile_draws[t], draws.probabilities[t, own])
+        np.testing.assert_array_equal(parts.profile_draws[t], draws.parameters[t, own])
         kept = draws.weights[t, own]
         np.testing.assert_allclose(parts.weights[t], kept / kept.sum())
 
@@ -71,7 +71,7 @@ class Listening(PolishingSilos):
 
     def ask(self, queries):
         one, other = queries.values()
-        pairs = [(one.weights, other.weights), (one.probabilities, other.probabilities)]
+        pairs = [(one.weights, other.weights), (one.parameters, other.parameters)]
         self.same = [*getattr(self, "same", []), [np.array_equal(*pair) for pair in pairs]]
         return super().ask(queries)
 
@@ -96,4 +96,4 @@ def test_drift_sets_in_after_half_of_the_burn_in(drift, seed):
     assert draws.weights_by_silo.shape == (40, 2, 3)
     np.testing.assert_allclose(draws.weights, draws.weights_by_silo.mean(axis=1))
     assert draws.own.kappa.shape == (40, 2)
-    assert draws.own.probabilities.shape == (20, 2, 3, 4)
+    assert draws.own.parameters.shape == (20, 2, 3, 4)

@@ -87,7 +87,7 @@ def joined_wrongly(groups, truth):
 
 def spreads(profile):
     """τ of each variable."""
-    return np.add.reduceat(profile.base, profile.family.categories.offsets[:-1])
+    return np.add.reduceat(profile.base, profile.family.starts[:-1])
 
 
 @pytest.mark.parametrize("kappa", [SAME, 50.0])

@@ -162,7 +162,7 @@ def test_divergence_asks_one_silo_at_a_time_and_finds_the_truth(case, options, t
     """Draws that stay in the silo are made again."""
     settings = Divergence(**options)
     silos = RowSilos(case.releases, case.codes, case.sizes, settings.reference)
-    none = {"tier": "summary", "weights": None, "probabilities": None}
+    none = {"tier": "summary", "weights": None, "parameters": None}
     releases = [replace(r, **none) if tier == "summary" else r for r in case.releases]
     groups = divergence_groups(releases, settings, silos, np.random.default_rng(0))
     assert_array_equal(together(groups), together(np.concatenate(case.correspondence.groups)))
@@ -174,4 +174,4 @@ def test_divergence_asks_one_silo_at_a_time_and_finds_the_truth(case, options, t
         (first,) = silos.asked[0].values()
         assert first.releases == (releases[0],)
         assert first.clusters == 3
-        assert silos.reference(first).probabilities.shape[:2] == (REFERENCE_DRAWS, 3)
+        assert silos.reference(first).parameters.shape[:2] == (REFERENCE_DRAWS, 3)

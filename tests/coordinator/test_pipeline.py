@@ -263,7 +263,7 @@ def test_polish_begins_above_zero_and_under_drift_at_each_silo_s_own_profiles():
     begun = starting_point(draws, even, rows, family, np.array([20.0, np.inf]))
     unheld, mixed = [0.5] * 4, [0.25, 0.25, 0.5, 0.5]
     np.testing.assert_array_equal(begun.own[:, 0], [[mixed, unheld], [mixed, mixed]])
-    np.testing.assert_array_equal(begun.probabilities, even)
+    np.testing.assert_array_equal(begun.parameters, even)
     assert starting_point(draws, even, rows, family).own is None
 
 
@@ -306,14 +306,14 @@ def test_how_alike_the_silos_are_is_learned(settings, planted, alike, seed):
     own = found.silo_profiles
     # without a polish κ is one value, that of the matching
     assert own.kappa.shape == (1 if settings == {"polish": 0} else found.n_draws, 10)
-    assert own.probabilities.shape[1:] == (2, found.n_clusters, 26)
+    assert own.parameters.shape[1:] == (2, found.n_clusters, 26)
     assert (np.isinf(own.kappa).mean() > 0.5) == alike
     if len(own.kappa) == 1:
         return
-    last = found.probabilities[-len(own.probabilities) :, None]
+    last = found.probabilities[-len(own.parameters) :, None]
     sizes = found.study.table_schema.sizes
     same = np.isinf(own.kappa)[-len(last) :].repeat(sizes, axis=1)
-    apart = np.abs(own.probabilities - last).max(axis=(1, 2))
+    apart = np.abs(own.parameters - last).max(axis=(1, 2))
     assert apart[same].max(initial=0.0) < 1e-6  # where silos do not differ, the profile is shared
     assert np.all(apart[~same] > 0)
     np.testing.assert_array_equal(found.membership(table, "silo").argmax(axis=1), found.labels)

@@ -75,14 +75,14 @@ def make_release(study, place, seed=0, draws=6):
     prior = study.prior
     family = study.pooled_model.shared_family(len(SILOS))
     made = conjugate_release(rng, place, codes, labels, SIZES, prior, len(SILOS), draws)
-    drawn = made.probabilities if study.tier == "draws" else None
+    drawn = made.parameters if study.tier == "draws" else None
     return replace(
         made,
         silo=SILOS[place],
         study=digest(study),
         tier=study.tier,
         weights=made.weights if drawn is not None else None,
-        probabilities=drawn,
+        parameters=drawn,
         medians=release_medians(made.mean, made.concentration, family, drawn),
         effective_counts=None,
         diagnostics=ReleasedDiagnostics(

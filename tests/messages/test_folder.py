@@ -79,7 +79,7 @@ def uneven_share():
         first,
         **{name: getattr(first, name)[:1] for name in by_cluster},
         weights=np.ones_like(first.weights[:4, :1]),
-        probabilities=first.probabilities[:4, :1],
+        parameters=first.parameters[:4, :1],
     )
     return replace(share, releases=(small, *others), groups=(np.array([0]), *share.groups[1:]))
 
@@ -126,13 +126,13 @@ class TestRoundTrip:
 
 class TestForPeople:
     def test_names_and_columns(self, folder):
-        assert names_in(folder) == ["codes.csv", "counts.csv", HEAD]
-        codes = (folder / "codes.csv").read_text()
-        assert codes == "distinct_row,variable_0,variable_1\n0,0,1\n1,2,1\n"
+        assert names_in(folder) == ["counts.csv", HEAD, "rows.csv"]
+        rows = (folder / "rows.csv").read_text()
+        assert rows == "distinct_row,variable_0,variable_1\n0,0,1\n1,2,1\n"
         assert (folder / "counts.csv").read_text() == "distinct_row,counts\n0,20\n1,3\n"
         document = json.loads((folder / HEAD).read_text())
         assert (document["kind"], document["number"]) == ("DistinctRows", 1)
-        assert document["arrays"]["codes"] == ["uint8", [2, 2]]
+        assert document["arrays"]["rows"] == ["uint8", [2, 2]]
 
     def test_long_tables_go_on(self, tmp_path):
         record = AssignReply(np.arange(2 * MOST_LINES))
@@ -284,14 +284,14 @@ class TestMessageFile:
             lambda d: d.update(more=1),
             lambda d: d.update(files=[]),
             lambda d: d["files"].update({"../x": ""}),
-            lambda d: d["fields"].pop("codes"),
+            lambda d: d["fields"].pop("rows"),
             lambda d: d.update(arrays={}),
-            lambda d: d["arrays"].update(codes=["uint8", [3, 2]]),
-            lambda d: d["arrays"].update(codes=["uint8", [10**9, 0]]),
-            lambda d: d["arrays"].update(codes=["uint8", [0, 10**9]], counts=["int64", [0]]),
-            lambda d: d["arrays"].update(codes=["uint8", [10**9, 10**9]]),
-            lambda d: d["arrays"].update(codes=["object", [2, 2]]),
-            lambda d: d["arrays"].update(codes=["uint8", [-1, 2]]),
+            lambda d: d["arrays"].update(rows=["uint8", [3, 2]]),
+            lambda d: d["arrays"].update(rows=["uint8", [10**9, 0]]),
+            lambda d: d["arrays"].update(rows=["uint8", [0, 10**9]], counts=["int64", [0]]),
+            lambda d: d["arrays"].update(rows=["uint8", [10**9, 10**9]]),
+            lambda d: d["arrays"].update(rows=["object", [2, 2]]),
+            lambda d: d["arrays"].update(rows=["uint8", [-1, 2]]),
         ],
     )
     def test_lies(self, folder, edit):
@@ -325,7 +325,7 @@ class TestTables:
 
     @pytest.mark.parametrize("new", ["1,256,1", "1,-1,1", "1,2.0,1", "1,99999999999999999999,1"])
     def test_whole_numbers(self, folder, new):
-        change_table(folder / "codes.csv", "1,2,1", new)
+        change_table(folder / "rows.csv", "1,2,1", new)
         refused(folder)
 
     def test_what_was_changed_without_the_digest(self, costs):

@@ -94,7 +94,7 @@ def test_every_question_has_its_checks():
 
 def test_missing_cells():
     exchange = EXCHANGES["distinct rows"]
-    assert (exchange.reply.codes == [2, 3, 2]).all(axis=1).any()
+    assert (exchange.reply.rows == [2, 3, 2]).all(axis=1).any()
     level = exchange.study.model_copy(update={"missing": "level"})
     with pytest.raises(MessageError, match="has code 2 for 'v0', which has 2 levels"):
         check_reply(exchange.reply, exchange.query, level, exchange.silo)
@@ -185,16 +185,16 @@ class TestQuestions:
                 {"alpha": 0.0},
                 {"alpha": 0.6},
                 {"weights": POLISH.weights[:, ::-1] * 2},
-                {"probabilities": 1 - POLISH.probabilities},
+                {"parameters": 1 - POLISH.parameters},
             ],
             "exact": [
-                {"weights": POLISH.weights, "probabilities": POLISH.probabilities},
+                {"weights": POLISH.weights, "parameters": POLISH.parameters},
                 {"alpha": 0.5},
             ],
             "assign": [
                 {"groups": np.array([0])},
                 {"weights": ASSIGN.weights * 0.5},
-                {"probabilities": -ASSIGN.probabilities},
+                {"parameters": -ASSIGN.parameters},
             ],
             "assign, matching": [
                 {"groups": None},
@@ -262,21 +262,19 @@ class TestAnswers:
                 {"diagnostics": replace(RELEASE.diagnostics, full=-0.5)},
                 {"weights": None},
                 {"weights": RELEASE.weights * np.float32(0.9)},
-                {"probabilities": RELEASE.probabilities * 0},
+                {"parameters": RELEASE.parameters * 0},
             ],
-            "sample, summary": [
-                {"weights": RELEASE.weights, "probabilities": RELEASE.probabilities}
-            ],
+            "sample, summary": [{"weights": RELEASE.weights, "parameters": RELEASE.parameters}],
             "divergence": [
                 {"cost": COST[:3, :3]},
                 {"cost": np.zeros((6, 6))},
                 {"cost": put(COST, (0, 0), -1e200)},
             ],
             "distinct rows": [
-                {"codes": ROWS.codes[:0]},
+                {"rows": ROWS.rows[:0]},
                 {"counts": put(ROWS.counts, 0, 0)},
                 {"counts": np.full(3, 2**53)},
-                {"codes": put(ROWS.codes, (0, 1), 4)},
+                {"rows": put(ROWS.rows, (0, 1), 4)},
             ],
             "polish": [
                 {"members": put(MEMBERS, (0, 0), 2**62)},

@@ -32,7 +32,7 @@ def test_every_array_reads_back_bit_for_bit(shard, tmp_path, policy, tier):
     write_release(release, tmp_path / "out", MIXED)
     again, schema = read_release(tmp_path / "out")
     assert schema.variables == MIXED.variables
-    for name in ARRAYS + (("weights", "probabilities") if tier == "draws" else ()):
+    for name in ARRAYS + (("weights", "parameters") if tier == "draws" else ()):
         found = getattr(again, name)
         np.testing.assert_array_equal(found, getattr(release, name))
         assert found.dtype == getattr(release, name).dtype

@@ -49,7 +49,7 @@ def test_a_silo_has_its_own_draws_where_it_holds_a_cluster_and_zeros_elsewhere(c
     matched = match(case)
     assert_array_equal(matched.held, np.array(HOLDS, bool))
     assert not matched.weights.transpose(0, 2, 1)[~matched.held].any()
-    assert not matched.probabilities.transpose(0, 2, 1, 3)[~matched.held].any()
+    assert not matched.parameters.transpose(0, 2, 1, 3)[~matched.held].any()
     for s, release in enumerate(case.releases):
         here = matched.held[s]
         own = release.weights.astype(float)
@@ -58,9 +58,7 @@ def test_a_silo_has_its_own_draws_where_it_holds_a_cluster_and_zeros_elsewhere(c
         order = [
             int(np.flatnonzero((own == row).all(axis=1))[0]) for row in matched.weights[s][:, here]
         ]
-        assert_array_equal(
-            matched.probabilities[s][:, here], release.probabilities[order].astype(float)
-        )
+        assert_array_equal(matched.parameters[s][:, here], release.parameters[order].astype(float))
 
 
 def test_draws_of_different_silos_are_not_paired(case):
@@ -77,24 +75,24 @@ def test_the_order_of_the_silos_does_not_matter_the_seed_and_the_place_do(case):
     releases, groups = case.releases, case.correspondence.groups
     found = match(case, releases=[releases[s] for s in order], groups=[groups[s] for s in order])
     assert_array_equal(found.weights, matched.weights[order])
-    assert_array_equal(found.probabilities, matched.probabilities[order])
+    assert_array_equal(found.parameters, matched.parameters[order])
     assert (match(case, seed=8).weights != matched.weights).any()
 
 
 def test_clusters_of_one_silo_in_one_group_add_up(case):
     last = case.releases[2:]
     three, two = (match(case, releases=last, groups=[np.array(g)]) for g in ([0, 1, 2], [0, 1, 0]))
-    weights, profiles = three.weights[0], three.probabilities[0]
+    weights, profiles = three.weights[0], three.parameters[0]
     assert_allclose(two.weights[0, :, 0], weights[:, 0] + weights[:, 2], rtol=1e-15)
     expected = weights[:, [0]] * profiles[:, 0] + weights[:, [2]] * profiles[:, 2]
     expected /= weights[:, [0]] + weights[:, [2]]
-    assert_allclose(two.probabilities[0, :, 0], expected, rtol=1e-14)
-    assert_array_equal(two.probabilities[0, :, 1], profiles[:, 1])
+    assert_allclose(two.parameters[0, :, 0], expected, rtol=1e-14)
+    assert_array_equal(two.parameters[0, :, 1], profiles[:, 1])
     # without weight they mix evenly
     weightless = replace(last[0], weights=np.zeros_like(last[0].weights))
     found = match(case, releases=[weightless], groups=[np.zeros(3, int)])
     assert not found.weights.any()
-    assert_allclose(found.probabilities.sum(axis=-1), 2, rtol=1e-6)  # two variables, in float32
+    assert_allclose(found.parameters.sum(axis=-1), 2, rtol=1e-6)  # two variables, in float32
 
 
 @pytest.mark.parametrize("count", [10, 30, 75])
@@ -108,7 +106,7 @@ def test_a_release_gives_as_many_draws_as_are_asked_for(case, count):
 
 def test_a_summary_is_drawn_afresh(case):
     release = case.releases[2]
-    summary = replace(release, tier="summary", weights=None, probabilities=None)
+    summary = replace(release, tier="summary", weights=None, parameters=None)
     found = match(case, count=4000, releases=[summary], groups=[np.arange(3)])
     alpha, _ = PRIOR.share(1)
     expected = (release.sizes + alpha) / (release.sizes + alpha).sum()
@@ -120,15 +118,15 @@ def test_a_summary_is_drawn_afresh(case):
 def test_draws_mix_to_the_weighted_sum_and_never_to_zero(case, rng):
     matched = match(case)
     few = matched.some(0, 12)
-    assert_array_equal(few.probabilities, matched.probabilities[:, :12])
+    assert_array_equal(few.parameters, matched.parameters[:, :12])
     weights = rng.dirichlet(np.ones(3))
     raw = matched.held * rng.random((3, 3))
     profiles = raw / raw.sum(axis=0)
     shares, probabilities = mix(matched, weights, profiles, case.family)
     assert_allclose(shares, np.einsum("s,stc->tc", weights, matched.weights), rtol=1e-14)
-    expected = np.einsum("sc,stcl->tcl", profiles, matched.probabilities)
+    expected = np.einsum("sc,stcl->tcl", profiles, matched.parameters)
     assert_allclose(probabilities, expected, rtol=1e-14)
-    empty = matched.probabilities.copy()
+    empty = matched.parameters.copy()
     empty[:, :, 1, 0] = 0.0
     empty = MatchedDraws(matched.weights, empty, matched.held)
     _, lifted = mix(empty, weights, profiles, case.family)
@@ -145,7 +143,7 @@ def question(seed):
     rng = np.random.default_rng(seed)
     reference = Reference(
         weights=rng.dirichlet(np.ones(4)) * 1.7,
-        probabilities=dirichlet_levels(rng, np.ones((4, 7)), SIZES, 6),
+        parameters=dirichlet_levels(rng, np.ones((4, 7)), SIZES, 6),
         influence=np.ones(4),
     )
     codes = np.stack([rng.integers(0, k, ROWS) for k in SIZES], axis=1)
@@ -171,10 +169,10 @@ def responsibilities(codes, weights, probabilities):
 def naive_cost(reference, codes, weights, probabilities, rng):
     """The definition: draw by draw, pair by pair, row by row."""
     size = 1 + max(len(weights), len(reference.weights))
-    draws = len(reference.probabilities)
+    draws = len(reference.parameters)
     taken = random_order(len(probabilities), draws, rng)
     local = module._pad_parameters(probabilities[taken], size, FAMILY, rng)
-    others = module._pad_parameters(reference.probabilities, size, FAMILY, rng)
+    others = module._pad_parameters(reference.parameters, size, FAMILY, rng)
     cost = np.zeros((size, size))
     for t in range(draws):
         here = responsibilities(codes, module._pad_weights(weights, size), local[t])
@@ -220,10 +218,10 @@ def test_the_reference_is_the_mean_of_the_silos_that_hold_the_cluster(rng, influ
     found = make_reference(DivergenceCost(tuple(releases), tuple(groups), 0), *about)
     for cluster, parts in enumerate([[(0, 0), (2, 1)], [(0, 1), (1, 0), (2, 0)], [(1, 1)]]):
         worth = [own[s].influence[c] for s, c in parts]
-        draws = [own[s].probabilities[:, c] for s, c in parts]
+        draws = [own[s].parameters[:, c] for s, c in parts]
         weights = [own[s].weights[c] for s, c in parts]
         expected = np.average(draws, axis=0, weights=worth)
-        assert_allclose(found.probabilities[:, cluster], expected)
+        assert_allclose(found.parameters[:, cluster], expected)
         assert_allclose(found.weights[cluster], np.average(weights, weights=worth))
         assert_allclose(found.influence[cluster], sum(worth))
 
@@ -233,5 +231,5 @@ def test_precision_weighs_the_surer_silo_more():
     releases = [make_release(counts, draws=4000) for counts in (vague, sure)]
     found = [precision(release, FAMILY)[0] for release in releases]
     # variances as those of the draws; the fit by moments is within a few per cent
-    variances = [release.probabilities.var(axis=0).mean() for release in releases]
+    variances = [release.parameters.var(axis=0).mean() for release in releases]
     assert_allclose(found, 1 / np.array(variances), rtol=0.1)

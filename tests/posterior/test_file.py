@@ -99,8 +99,8 @@ class TestRoundTrip:
         assert_same(load(path), alike)
         _, arrays = unpack(path)
         assert np.isnan(arrays["weights_by_silo"]).all()
-        assert np.isnan(arrays["silo_profiles.probabilities"][..., 2:5]).all()
-        assert not np.isnan(arrays["silo_profiles.probabilities"][..., 5:]).any()
+        assert np.isnan(arrays["silo_profiles.parameters"][..., 2:5]).all()
+        assert not np.isnan(arrays["silo_profiles.parameters"][..., 5:]).any()
 
     def test_every_setting_of_the_study(self, posterior, tmp_path):
         settings = {"matching": "ball", "solver": "psgd", "polish": 3, "alpha": 1, "absorb": 0}
@@ -251,7 +251,7 @@ class TestArraysThatDoNotFit:
         [
             ("weights", (0, 3)),
             ("silo_profiles.kappa", (20, 3)),
-            ("silo_profiles.probabilities", (51, 2, 3, 7)),
+            ("silo_profiles.parameters", (51, 2, 3, 7)),
             (f"{TRACES}.movement", (2, 3)),
         ],
     )

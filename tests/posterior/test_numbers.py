@@ -72,7 +72,7 @@ class TestFrames:
         assert_allclose(tidy["mean"], posterior.parameters.mean(axis=0).ravel())
         assert ((tidy["lower"] <= tidy["mean"]) & (tidy["mean"] <= tidy["upper"])).all()
         wide = posterior.profiles(layout="wide", silo="south")
-        own = posterior.family.describe(posterior.silo_profiles.probabilities[:, 1])
+        own = posterior.family.describe(posterior.silo_profiles.parameters[:, 1])
         assert_allclose(wide["cluster 2"], own[:, 2].mean(axis=0), rtol=1e-5)
 
     def test_drift_is_of_means_in_the_units_of_the_table(self, posterior):
@@ -107,11 +107,11 @@ class TestFile:
     def test_there_and_back(self, posterior, saved):
         again = silomix.load(saved)
         assert_array_equal(again.profile_draws, posterior.profile_draws)
-        own = again.silo_profiles.probabilities
-        assert_array_equal(own, posterior.silo_profiles.probabilities)
+        own = again.silo_profiles.parameters
+        assert_array_equal(own, posterior.silo_profiles.parameters)
         assert again.parameter_names == posterior.parameter_names
 
-    @pytest.mark.parametrize("name", ["profile_draws", "silo_profiles.probabilities"])
+    @pytest.mark.parametrize("name", ["profile_draws", "silo_profiles.parameters"])
     @pytest.mark.parametrize(
         ("column", "value", "reason"),
         [(-2, -0.1, "not positive"), (-1, -1.0, "below zero"), (-1, np.inf, "to inf, outside of")],

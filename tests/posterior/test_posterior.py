@@ -94,7 +94,7 @@ class TestFrames:
         assert means.ravel().tolist() == profiles["mean"].tolist()
 
     def test_profiles_of_a_silo_are_its_own(self, posterior, drifting):
-        own = drifting.silo_profiles.probabilities[:, 1]
+        own = drifting.silo_profiles.parameters[:, 1]
         as_if_shared = replace(posterior, profile_draws=own)
         for layout in ("tidy", "wide"):
             found = drifting.profiles(0.8, silo="south", layout=layout)
@@ -206,7 +206,7 @@ class TestMembership:
         if silo:
             weights = posterior.weights_by_silo[:, 1]
         if silo and drifts:
-            weights, profiles = weights[-20:], posterior.silo_profiles.probabilities[:, 1]
+            weights, profiles = weights[-20:], posterior.silo_profiles.parameters[:, 1]
         codes = encode(table, SCHEMA).codes
         expected = membership_definition(codes, SCHEMA.sizes, weights, profiles)
         found = posterior.membership(table, silo=silo)
@@ -274,14 +274,14 @@ class TestNumbering:
             posterior.probabilities[:, order],
             replace(match, groups=tuple(np.argsort(order)[g] for g in match.groups)),
             replace(weighed, profiles=weighed.profiles[:, order]),
-            replace(own, probabilities=own.probabilities[:, :, order]),
+            replace(own, parameters=own.parameters[:, :, order]),
         )
         parts = ordered(mixed)
         for name in ("weights", "weights_by_silo", "profile_draws"):
             assert_array_equal(getattr(parts, name), getattr(posterior, name))
         assert_array_equal(parts.correspondence.groups, match.groups)
         assert_array_equal(parts.silo_weights.profiles, weighed.profiles)
-        assert_array_equal(parts.silo_profiles.probabilities, own.probabilities)
+        assert_array_equal(parts.silo_profiles.parameters, own.parameters)
 
 
 def test_bytes_are_those_of_the_content():
@@ -315,7 +315,7 @@ class TestDataTree:
         last = draws["weights"].values[own["of_chain"], own["of_draw"]]
         assert_array_equal(last, posterior.weights[30:])
         picked = own.sel(silo="south", cluster=2, level="stage=II")
-        assert_array_equal(picked[0], drifting.silo_profiles.probabilities[:, 1, 2, 3])
+        assert_array_equal(picked[0], drifting.silo_profiles.parameters[:, 1, 2, 3])
         names = ["elbo", "polish_log_likelihood", "polish_movement"]
         assert sorted(tree["traces"].data_vars) == names
         point = with_drift(posterior, np.random.default_rng(seed), point=True).to_datatree()

@@ -52,7 +52,7 @@ def test_the_average_is_as_defined(rng):
 def test_a_silo_without_the_cluster_has_no_influence_on_it(seed):
     matched = some_matched(seed)
     weights, found, _ = consensus_draws(matched, releases(100, 100, 100), OFFSETS)
-    two = average_profiles(matched.probabilities[:2, :, 1], OFFSETS)
+    two = average_profiles(matched.parameters[:2, :, 1], OFFSETS)
     np.testing.assert_allclose(found[:, 1], onto_simplex(two, OFFSETS))
     assert 0.2 < weights[:, 1].mean() < 0.5
 

@@ -148,7 +148,7 @@ def read_off(query, cost, total):
     the rows of the log of their ratio, which is linear in the counts.
     """
     known = make_reference(query, "mean", MATCHED.pooled_model, 3)
-    logs = np.log(known.probabilities).mean(axis=0)
+    logs = np.log(known.parameters).mean(axis=0)
     no, yes = logs[:, 0::2], logs[:, 1::2]
     clusters = len(known.weights)
     by_row = (np.log(known.weights) + no.sum(axis=1))[1:] - (np.log(known.weights[0]) + no[0].sum())

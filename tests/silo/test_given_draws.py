@@ -178,10 +178,10 @@ def test_a_release_has_the_moments(parts):
     assert_allclose(2 * made.mean[:, 1::2] + 1, flat.mean(axis=0), atol=1e-3)
     assert_allclose(4 / made.concentration, flat.var(axis=0), rtol=0.01)
     assert_allclose(made.sizes, 200 * weights.mean(axis=(0, 1)), atol=1)
-    assert made.probabilities.dtype == made.weights.dtype == np.float32
+    assert made.parameters.dtype == made.weights.dtype == np.float32
     assert "mu" not in str(made.diagnostics.rhat) and "a of cluster 2" in made.diagnostics.rhat
     summary = release(given, tier="summary")
-    assert summary.probabilities is None
+    assert summary.parameters is None
     assert_allclose(summary.mean, made.mean)
 
 

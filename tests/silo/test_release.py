@@ -57,7 +57,7 @@ class TestOpen:
         offsets, own = np.array([0, 2, 5]), PRIOR.share(3)[1]
         mean, concentration = fit_dirichlet(local.probabilities, offsets)
         np.testing.assert_array_equal(release.weights, local.weights)
-        np.testing.assert_array_equal(release.probabilities, local.probabilities)
+        np.testing.assert_array_equal(release.parameters, local.probabilities)
         assert (release.sizes == [30, 4]).all()
         assert release.rows == 34
         counts = mean * np.repeat(concentration, [2, 3], axis=1) - own
@@ -73,7 +73,7 @@ class TestOpen:
         local = clustered(np.random.default_rng(seed), [300, 200], (2, 3), draws=4000)
         release = release_of(local)
         assert release.weights is None
-        assert release.probabilities is None
+        assert release.parameters is None
         np.testing.assert_allclose(
             release.medians, np.median(local.probabilities, axis=0), atol=4 / np.sqrt(4000 * 200)
         )
@@ -234,7 +234,7 @@ class TestPolicy:
             release_of(local, DEFAULT, "draws")
         release = release_of(local, WITH_DRAWS, "draws")
         ruled = release_of(local, WITH_DRAWS)
-        assert release.probabilities.shape == (400, 2, 5)
+        assert release.parameters.shape == (400, 2, 5)
         assert (release.sizes == ruled.sizes).all()
         assert (release.mean == ruled.mean).all()
 
@@ -252,7 +252,7 @@ SHIFTS = range(-3, 4)
 
 def attack_draws(release, own):
     """The same from the draws alone: the posterior mean is (count + β)/(size + 2β)."""
-    mean = release.probabilities.mean(axis=0, dtype=np.float64)[0, 1::2]
+    mean = release.parameters.mean(axis=0, dtype=np.float64)[0, 1::2]
     return np.rint(mean * (release.sizes[0] + 2 * own) - own)
 
 

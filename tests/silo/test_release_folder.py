@@ -275,7 +275,7 @@ class TestRefusals:
                 read_release(put(tmp_path / loose, files))
 
     def test_draws_that_cannot_be(self, tmp_path, drawn):
-        for name in ("weights.csv", "probabilities.csv"):
+        for name in ("weights.csv", "parameters.csv"):
             head, first, *rest = drawn.files[name].splitlines(keepends=True)
             cells = first.split(b",")
             cells[2] = b"0.125"

@@ -186,7 +186,7 @@ class TestSharing:
             {"mean": own.mean[:, ::-1].copy()},
             {"sizes": own.sizes + 1},
             {"concentration": own.concentration * 2},
-            {"probabilities": own.probabilities[::-1].copy()},
+            {"parameters": own.parameters[::-1].copy()},
             {"weights": None},
         ):
             wrong = replace(share, releases=(replace(own, **change), other))

@@ -25,7 +25,7 @@ class PolishingSilos:
             query = queries[name]
             key = fold(chain_key(self.seed, place, 99), query.round)
             # a copy, as after a journey: of what may not be written another kernel is compiled
-            given, alpha = (query.weights, query.probabilities.copy()), query.alpha or 0.0
+            given, alpha = (query.weights, query.parameters.copy()), query.alpha or 0.0
             how = alpha, query.inner_sweeps, 1
             drawn = self.rows[place].draw_labels(key, given, *how)
             replies[name] = PolishReply.of(*drawn)

@@ -86,7 +86,7 @@ def polish_p_value(table, seed, *, chains=2000, rounds=15):
     members = np.stack([reply.members for reply in replies], axis=1)
     counts = np.stack([reply.statistics for reply in replies], axis=1)
     kappa = found.silo_profiles.kappa[-chains:]
-    return law_p_value(table, members, counts, found.probabilities[-chains:], kappa)
+    return law_p_value(table, members, counts, found.parameters[-chains:], kappa)
 
 
 def law_p_value(table, members, counts, mean, kappa):
@@ -134,7 +134,7 @@ def exact_p_values(seed, *tables, chains=2000, sweeps=40):
     schedule = Schedule(iterations=sweeps, burn_in=sweeps - 1, chains=chains, thin=1)
     model = model_of(oracle.SIZES, seed, Prior(alpha=0.5, beta=0.5))
     draws = sample_exactly(silos, tables[0].clusters, schedule, model, drift=True)
-    found = draws.members, draws.counts, draws.probabilities, draws.own.kappa
+    found = draws.members, draws.counts, draws.parameters, draws.own.kappa
     return [law_p_value(table, *found) for table in tables]
 
 

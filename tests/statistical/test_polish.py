@@ -37,12 +37,12 @@ def small_study(seed):
 def run_polish(shards, seed, prior, chains=400, rounds=60):
     start = Start(
         weights=np.full((3, chains, 2), 0.5),
-        probabilities=np.broadcast_to(np.concatenate(PROFILES, axis=1), (chains, 2, OFFSETS[-1])),
+        parameters=np.broadcast_to(np.concatenate(PROFILES, axis=1), (chains, 2, OFFSETS[-1])),
     )
     silos = PolishingSilos(shards, SIZES, seed)
     model = model_of(SIZES, seed, prior)
     result = polish(start, silos, Polish(rounds=rounds), model, kept_draws=chains)
-    return result.weights_by_silo[-chains:], result.probabilities[-chains:]
+    return result.weights_by_silo[-chains:], result.parameters[-chains:]
 
 
 def disagreement(polished, chain):
@@ -139,12 +139,12 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     assert not rested.trace.still_moving
     assert rested.worth >= WORTH
     assert 8 <= rested.trace.rounds < 200
-    assert len(rested.probabilities) == rested.trace.rounds * chains
+    assert len(rested.parameters) == rested.trace.rounds * chains
     # out of bytes, it stops as soon as it can be checked; a number of rounds is made anyway
     spent = polish(far, silos, Polish(most=200), model, kept_draws=2000, most_bytes=1)
     assert spent.trace.rounds == FIRST_CHECK and spent.trace.spent
     # 200 chains in two kept rounds: of each of the 400, five draws
-    assert spent.probabilities.shape[0] == spent.weights_by_silo.shape[0] == 2000
+    assert spent.parameters.shape[0] == spent.weights_by_silo.shape[0] == 2000
     assert (
         polish(far, silos, Polish(rounds=21), model, kept_draws=2000, most_bytes=1).trace.rounds
         == 21

@@ -81,16 +81,16 @@ class ExactDraws:
     ----------
     weights : (draw, component), of all rows.
     weights_by_silo : (draw, silo, component), the same for all silos without drift.
-    probabilities : (draw, component, parameter)
+    parameters : (draw, component, parameter)
     counts : (draw, component, statistic), of the labels drawn given them.
     members : (draw, component), of the same.
-    log_likelihood : (draw,), of all rows at those weights and probabilities.
+    log_likelihood : (draw,), of all rows at those weights and parameters.
     own : κ, and the silos' own profiles in the last draws; None without drift.
     """
 
     weights: Floats
     weights_by_silo: Floats
-    probabilities: Floats
+    parameters: Floats
     counts: Array
     members: Ints
     log_likelihood: Floats
@@ -186,13 +186,13 @@ def align(
     by_silo = np.take_along_axis(draws.weights_by_silo, components[:, None, :], axis=2)
     own = draws.own
     if own is not None:
-        last = components[-len(own.probabilities) :, None, :, None]
-        own = SiloProfiles(own.kappa, np.take_along_axis(own.probabilities, last, axis=2))
+        last = components[-len(own.parameters) :, None, :, None]
+        own = SiloProfiles(own.kappa, np.take_along_axis(own.parameters, last, axis=2))
     lost = 1.0 - draws.members[every, components].sum(axis=1) / draws.members.sum(axis=1)
     parts = Parts(
         weights / weights.sum(axis=1, keepdims=True),
         by_silo / by_silo.sum(axis=2, keepdims=True),
-        draws.probabilities[every, components],
+        draws.parameters[every, components],
         correspondence=None,
         silo_weights=None,
         silo_profiles=own,

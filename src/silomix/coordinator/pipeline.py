@@ -93,17 +93,17 @@ def find_consensus(
     rows = np.array([release.rows for release in releases])
     matched, trace, own = aggregated.matched, None, None
     weights: Reals = aggregated.weights
-    shared: Reals = aggregated.probabilities
+    shared: Reals = aggregated.parameters
     by_silo: Reals = np.moveaxis(matched.weights, 0, 1)
     if polishes:
         silos.say("polishing")
-        start = starting_point(matched, aggregated.probabilities, rows, model.family, kappa)
+        start = starting_point(matched, aggregated.parameters, rows, model.family, kappa)
         left, tell = _bytes_left(study, rows, silos), partial(silos.say, "polishing")
         kept = study.kept_draws
         found = polish(start, silos, settings, model, kept_draws=kept, most_bytes=left, report=tell)
         trace, by_silo = found.trace, found.weights_by_silo
         weights = np.einsum("tsc,s->tc", by_silo, rows / rows.sum())
-        shared, own = found.probabilities, found.silo_profiles
+        shared, own = found.parameters, found.silo_profiles
     elif kappa is not None:
         shared, own = draw_under_drift(releases, correspondence, aggregated, kappa, model)
     parts = Parts(weights, by_silo, shared, correspondence, aggregated.silo_weights, own)
@@ -156,7 +156,7 @@ def draw_under_drift(
     The average of profiles that drift has another spread than the profile they share, which is
     drawn given the silos' counts, discounted at the matching's κ; a silo's own are its own draws.
     """
-    shared, family = found.probabilities, model.family
+    shared, family = found.parameters, model.family
     if np.isfinite(kappa).any():
         sums = np.zeros((match.clusters, int(family.statistics.sum())))
         for release, group in zip(sent, match.groups, strict=True):
@@ -174,10 +174,10 @@ def assign_rows(parts: Parts, silos: Silos, groups: Sequence[Ints] | None) -> In
     A silo may withhold a count: then the total is not known, and −1.
     """
     own = parts.silo_profiles
-    last = slice(-len(own.probabilities), None) if own else slice(None)
+    last = slice(-len(own.parameters), None) if own else slice(None)
     asked = {}
     for place, name in enumerate(silos.names):
-        profiles = own.probabilities[:, place] if own else parts.profile_draws
+        profiles = own.parameters[:, place] if own else parts.profile_draws
         by_matching = groups[place] if groups is not None else None
         asked[name] = AssignRows(parts.weights_by_silo[last, place], profiles, by_matching)
     replies: Mapping[str, AssignReply] = silos.ask(asked)

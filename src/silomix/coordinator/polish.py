@@ -75,7 +75,7 @@ class Polished:
     Attributes
     ----------
     weights_by_silo : (draw, silo, cluster)
-    probabilities : (draw, cluster, parameter), what the silos share.
+    parameters : (draw, cluster, parameter), what the silos share.
     silo_profiles : κ, and the silos' own profiles in the last draws; None without drift.
     trace : "log_likelihood", (round,), of all silos' rows at the start of each round, and
         "movement", (check, 4): round; z of the log-likelihood; of the cluster that moved most, how
@@ -85,7 +85,7 @@ class Polished:
     """
 
     weights_by_silo: Reals
-    probabilities: Reals
+    parameters: Reals
     silo_profiles: SiloProfiles | None
     trace: PolishTrace
     worth: float
@@ -97,13 +97,13 @@ class Start:
 
     Attributes
     ----------
-    weights : (silo, chain, cluster), positive; probabilities : (chain, cluster, parameter)
+    weights : (silo, chain, cluster), positive; parameters : (chain, cluster, parameter)
     own : (silo, chain, cluster, parameter), each silo's profiles; those above when left out.
     kappa : (variable,), how alike the silos are; None without drift.
     """
 
     weights: Floats
-    probabilities: Floats
+    parameters: Floats
     own: Floats | None = None
     kappa: Floats | None = None
 
@@ -140,7 +140,7 @@ def own_profiles(matched: MatchedDraws, shared: Floats, kappa: Floats, family: P
     (silo, draw, cluster, parameter)
     """
     differ = matched.held[:, None, :, None] & np.repeat(np.isfinite(kappa), family.parameters)
-    return np.where(differ, matched.probabilities, shared)
+    return np.where(differ, matched.parameters, shared)
 
 
 def polish(
@@ -165,7 +165,7 @@ def polish(
     until = settings.rounds == "until"
     last = settings.last
     (prior, family, seed), weights, drift = model, start.weights, start.kappa is not None
-    own = np.asarray([start.probabilities] * len(silos.names) if start.own is None else start.own)
+    own = np.asarray([start.parameters] * len(silos.names) if start.own is None else start.own)
     shared = start_shared(start, len(family.variables))
     alpha = prior.alpha / len(silos.names)
     history, sent = _History(weights.shape[1]), np.zeros(len(silos.names), np.int64)
@@ -200,7 +200,7 @@ def start_shared(start: Start, variables: int) -> Shared:
     kappa = np.full(variables, np.inf) if start.kappa is None else start.kappa.copy()
     logs = np.log(kappa[drifts := np.isfinite(kappa)])
     kappa[drifts] = GRID[np.abs(np.log(GRID[:-1]) - logs[:, None]).argmin(axis=1)]
-    return Shared(start.probabilities, np.tile(kappa, (len(start.probabilities), 1)))
+    return Shared(start.parameters, np.tile(kappa, (len(start.parameters), 1)))
 
 
 def draw_profiles(
@@ -268,13 +268,13 @@ class Round(NamedTuple):
     ----------
     kappa : (chain, variable)
     weights, weight_shapes : (chain, silo, cluster)
-    probabilities : (chain, cluster, parameter); numbers : (chain, cluster, posterior number)
+    parameters : (chain, cluster, parameter); numbers : (chain, cluster, posterior number)
     """
 
     kappa: Floats
     weights: Reals
     weight_shapes: Reals
-    probabilities: Reals
+    parameters: Reals
     numbers: Reals
 
 
@@ -342,7 +342,7 @@ class _History:
         early have more of them, until there are so many draws.
         """
         kept = self.rounds[len(self.rounds) // 2 :]
-        kappa, weights, weight_shapes, probabilities, numbers = (
+        kappa, weights, weight_shapes, parameters, numbers = (
             np.concatenate(part) for part in zip(*kept, strict=True)
         )
         more = max(1, -(-draws // len(kappa)) - 1)
@@ -363,7 +363,7 @@ class _History:
         }
         return Polished(
             np.concatenate([more_weights, weights[order]]).astype(np.float32),
-            np.concatenate([more_profiles, probabilities[order]]).astype(np.float32),
+            np.concatenate([more_profiles, parameters[order]]).astype(np.float32),
             silo_profiles,
             PolishTrace(values, len(self.rounds), self.moving(), self.spent),
             self.worth,
@@ -373,7 +373,7 @@ class _History:
 def _parameters(rounds: Sequence[Round], large: Bools) -> Floats:
     """Return the parameters of the large clusters: (round, chain, cluster, parameter)."""
     weights = np.array([part.weights for part in rounds], dtype=np.float64)[..., large]
-    profiles = np.array([part.probabilities for part in rounds], dtype=np.float64)[:, :, large]
+    profiles = np.array([part.parameters for part in rounds], dtype=np.float64)[:, :, large]
     return np.concatenate([np.moveaxis(weights, 2, 3), profiles], axis=3)
 
 

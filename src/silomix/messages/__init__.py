@@ -118,7 +118,7 @@ class Release:
     concentration : (cluster, variable), how many rows the draws are worth, without the prior: by
         the moments of the draws. Doubt about who belongs counts as less data.
     tier : "draws", or "summary" where the draws stay in the silo and are re-made from the above.
-    weights, probabilities : (draw, cluster) and (draw, cluster, parameter); None in tier "summary".
+    weights, parameters : (draw, cluster) and (draw, cluster, parameter); None in tier "summary".
     diagnostics : what the silo says of its run.
     study : digest of the study it was made under.
     policy : the silo's policy, echoed: `silomix.study.policy.Policy(**policy)`.
@@ -135,7 +135,7 @@ class Release:
     concentration: Annotated[Floats, Array("cluster variable", least=0, most=MOST_ROWS)]
     tier: Tier
     weights: Weights | None
-    probabilities: Profiles | None
+    parameters: Profiles | None
     diagnostics: ReleasedDiagnostics
     study: Text
     policy: EchoedPolicy = field(default_factory=lambda: echo(OPEN))
@@ -275,11 +275,11 @@ class DistinctRows:
 
     Attributes
     ----------
-    codes : (distinct row, variable), as in a `Shard`.
+    rows : (distinct row, variable), as the `codes` of a `Shard`.
     counts : (distinct row,)
     """
 
-    codes: Annotated[Codes, Array("distinct_row variable", CODES)]
+    rows: Annotated[Codes, Array("distinct_row variable", CODES)]
     counts: Annotated[Ints, Array("distinct_row", INTEGERS, 1, MOST_ROWS)]
 
 
@@ -292,7 +292,7 @@ class PolishRound:
     round : number of the round, for the randomness.
     weights : (chain, cluster), this silo's weights, as it returned them in the round before; in
         the exact strategy, the global ones.
-    probabilities : (chain, cluster, parameter)
+    parameters : (chain, cluster, parameter)
     alpha : concentration of the silo's weights; None when the coordinator draws them.
     inner_sweeps : label draws of the round, each followed by new weights unless
         the coordinator draws them.
@@ -300,7 +300,7 @@ class PolishRound:
 
     round: Whole
     weights: Annotated[Floats, Array("chain cluster", sums="cluster")]
-    probabilities: Annotated[Floats, Array("chain cluster parameter")]
+    parameters: Annotated[Floats, Array("chain cluster parameter")]
     alpha: Number | None
     inner_sweeps: Whole
 
@@ -355,13 +355,13 @@ class AssignRows:
     Attributes
     ----------
     weights : (draw, cluster), this silo's own weights.
-    probabilities : (draw, cluster, parameter), the global profiles.
+    parameters : (draw, cluster, parameter), the global profiles.
     groups : (local cluster,), the global cluster of each local one: a row then goes where its
         local cluster goes, as in Fendler et al. (2026); None to go by probability.
     """
 
     weights: Weights
-    probabilities: Profiles
+    parameters: Profiles
     groups: Annotated[Ints, Array("local_cluster", INTEGERS, 0, MOST_ROWS)] | None = None
 
 

@@ -8,7 +8,7 @@ rows of those that have fewer columns end in empty cells.
 A release has tables that a data officer reads: `cluster_sizes.csv`; `profile.csv`, a line per
 cluster and level, where `basis` says what the profile is of, and `count` of `of` rows is what the
 mean stands for, under a policy that has rules; `checks.csv`, what each rule did; and in tier
-"draws" `weights.csv` and `probabilities.csv`.
+"draws" `weights.csv` and `parameters.csv`.
 
 A number has a line for each of its parameters in the place of levels: `mean` and `sd` or `scale`,
 or the `rate` of counts. The column `mean` of a line `sd` or `scale` is the mean of the squares.
@@ -132,13 +132,13 @@ def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
     family = make_family(schema, Prior())
     heading = KEYS + NUMBERS + (UNITS if schema.numbers else [])
     files |= csv_files("profile", heading, _profile_rows(release, schema, family))
-    if release.weights is not None and release.probabilities is not None:
+    if release.weights is not None and release.parameters is not None:
         names = [f"cluster {cluster}" for cluster in range(release.clusters)]
         rows = _array_rows([], release.weights, len(names))
         files |= csv_files("weights", ["draw", *names], rows)
         names = [f"{variable}={level}" for variable, level in family.names()]
-        rows = _array_rows([], release.probabilities, len(names))
-        files |= csv_files("probabilities", ["draw", "cluster", *names], rows)
+        rows = _array_rows([], release.parameters, len(names))
+        files |= csv_files("parameters", ["draw", "cluster", *names], rows)
     return files
 
 
@@ -200,9 +200,9 @@ def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
         # nothing has been held against its bounds yet: what overflows here is refused there
         with np.errstate(over="ignore"):
             weights = _read_numbers(files, "weights", 1).astype(np.float32)
-            drawn = _read_numbers(files, "probabilities", 2).astype(np.float32)
+            drawn = _read_numbers(files, "parameters", 2).astype(np.float32)
         shape = len(weights), len(sizes), len(variable)
-        arrays |= {"weights": weights, "probabilities": drawn.reshape(shape)}
+        arrays |= {"weights": weights, "parameters": drawn.reshape(shape)}
     return arrays, schema
 
 

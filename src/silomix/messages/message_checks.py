@@ -186,11 +186,11 @@ def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:
 def _odd_parameters(record: Any, family: Product) -> Problems:
     """Yield what is wrong with the parameters, the mean statistics and the draws of a record."""
     if isinstance(record, messages.Release):
-        drawn = {record.weights is not None, record.probabilities is not None}
+        drawn = {record.weights is not None, record.parameters is not None}
         if drawn != {record.tier == "draws"}:
             yield f"has draws that do not go with tier {record.tier!r}"
     checks: dict[str, Callable[[Any], str]] = {
-        "probabilities": family.problems,
+        "parameters": family.problems,
         "medians": partial(family.problems, together=False),
         "mean": family.mean_problems,
     }
@@ -319,7 +319,7 @@ def breaches(release: Release, policy: Policy, family: Product) -> Problems:
     """
     yield from _broken_rules(release, policy, family)
     if policy.has_rules:
-        if release.weights is not None or release.probabilities is not None:
+        if release.weights is not None or release.parameters is not None:
             yield "has draws, which no rule can be held against"
         if (release.concentration > release.sizes[:, None] * (1 + SAME)).any():
             yield "is surer of a profile than its rows can make it"
@@ -354,12 +354,12 @@ def _like_question(reply: Any, query: Any, terms: Terms) -> Problems:
 def _distinct_reply(reply: messages.DistinctRows, _: Any, terms: Terms) -> Problems:
     yield from _fits(reply, terms)
     yield from _range("rows", reply.counts.sum(dtype=np.float64), 1, MOST_ROWS)
-    levels = terms.study.table_schema.sizes
+    sizes = terms.study.table_schema.sizes
     # one code more than there are levels: a missing cell
-    last = levels if terms.study.missing == "marginalise" else levels - 1
-    for variable in np.flatnonzero((reply.codes > last).any(axis=0)):
-        code, name = reply.codes[:, variable].max(), terms.study.variables[variable].name
-        yield f"has code {code} for {name!r:.60}, which has {levels[variable]} levels"
+    last = sizes if terms.study.missing == "marginalise" else sizes - 1
+    for variable in np.flatnonzero((reply.rows > last).any(axis=0)):
+        code, name = reply.rows[:, variable].max(), terms.study.variables[variable].name
+        yield f"has code {code} for {name!r:.60}, which has {sizes[variable]} levels"
 
 
 def _polish_reply(

@@ -34,7 +34,7 @@ FILES = {
     "not_included.txt": "what is kept in the silo",
     "profile.png": "the levels of profile.csv as a picture",
     "weights.csv": "posterior draws of the clusters' shares",
-    "probabilities.csv": "posterior draws of profile.csv",
+    "parameters.csv": "posterior draws of profile.csv",
 }
 
 NOT_INCLUDED_TEXT = """\

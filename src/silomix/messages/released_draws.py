@@ -53,7 +53,7 @@ CELLS_AT_A_TIME = 2_000_000
 
 def has_rules(release: Release) -> bool:
     """Tell whether a policy changed counts of a release that has no draws."""
-    return release.probabilities is None and Policy(**release.policy).has_rules
+    return release.parameters is None and Policy(**release.policy).has_rules
 
 
 def read_said(*releases: Release) -> Said:
@@ -96,7 +96,7 @@ def _worth(draws: Reals, model: PooledModel, silos: int) -> Floats:
 
 
 def with_own_counts(
-    probabilities: Reals, release: Release, own: Reals, groups: Ints, model: PooledModel, silos: int
+    parameters: Reals, release: Release, own: Reals, groups: Ints, model: PooledModel, silos: int
 ) -> Floats:
     """Return parameters that know a silo's own rows, where others know its release alone.
 
@@ -105,22 +105,22 @@ def with_own_counts(
 
     Parameters
     ----------
-    probabilities : (draw, cluster, parameter), made from the releases of all silos.
+    parameters : (draw, cluster, parameter), made from the releases of all silos.
     release : the silo's own.
     own : (draw, local cluster, parameter), its own draws, which no rule has changed.
     groups : (local cluster,), the global cluster of each.
     silos : how many the study has.
     """
     family = model.family
-    others = family.fit(probabilities)
+    others = family.fit(parameters)
     np.subtract.at(others, groups, with_effective_counts(release, model, silos).effective_counts)
     numbers = family.posterior(family.valid(others))
     for cluster, worth in zip(groups, _worth(own, model, silos), strict=True):
         numbers[cluster] = family.posterior(worth, numbers[cluster])
-    rng = np.random.default_rng([model.seed, STREAM, release.place, len(probabilities)])
-    drawn = family.draw(numbers, rng, len(probabilities))
+    rng = np.random.default_rng([model.seed, STREAM, release.place, len(parameters)])
+    drawn = family.draw(numbers, rng, len(parameters))
     held = np.isin(np.arange(len(numbers)), groups)
-    return np.where(held[:, None], drawn, probabilities)
+    return np.where(held[:, None], drawn, parameters)
 
 
 def release_medians(
@@ -152,10 +152,10 @@ def release_draws(
     -------
     weights : (draw, cluster); parameters : (draw, cluster, parameter)
     """
-    if release.weights is not None and release.probabilities is not None:
+    if release.weights is not None and release.parameters is not None:
         order = random_order(len(release.weights), count, rng)
-        weights, probabilities = release.weights[order], release.probabilities[order]
-        return weights.astype(np.float64), probabilities.astype(np.float64)
+        weights, parameters = release.weights[order], release.parameters[order]
+        return weights.astype(np.float64), parameters.astype(np.float64)
     (alpha, _), family = model.prior.share(silos), model.shared_family(silos)
     weights = rng.dirichlet(weight_shapes(release, alpha), size=count)
     said = release.mean * family.repeat(release.concentration)
@@ -193,7 +193,7 @@ def same_draws(one: Release, other: Release) -> bool:
 
     The policy is no part of that: the silo may since have changed what else can be asked.
     """
-    parts = ("sizes", "mean", "concentration", "weights", "probabilities")
+    parts = ("sizes", "mean", "concentration", "weights", "parameters")
     return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in parts)
 
 
@@ -228,7 +228,7 @@ def matched_draws(
     silos, clusters = len(releases), 1 + max(int(group.max()) for group in groups)
     held = np.zeros((silos, clusters), dtype=bool)
     weights = np.zeros((silos, count, clusters))
-    probabilities = np.zeros((silos, count, clusters, int(model.family.parameters.sum())))
+    parameters = np.zeros((silos, count, clusters, int(model.family.parameters.sum())))
     for s, (release, group) in enumerate(zip(releases, groups, strict=True)):
         rng = np.random.default_rng([model.seed, release.place, MATCHED_STREAM])
         local_weights, profiles = release_draws(release, count, model, silos, rng)
@@ -239,8 +239,8 @@ def matched_draws(
             shares = local_weights[:, members]
             held[s, c] = True
             weights[s, :, c] = shares.sum(axis=1)
-            probabilities[s, :, c] = _mixture(shares, profiles[:, members], model.family)
-    return MatchedDraws(weights, probabilities, held)
+            parameters[s, :, c] = _mixture(shares, profiles[:, members], model.family)
+    return MatchedDraws(weights, parameters, held)
 
 
 def _mixture(shares: Floats, profiles: Floats, family: Product) -> Floats:
@@ -258,12 +258,12 @@ class Reference(NamedTuple):
     Attributes
     ----------
     weights : (cluster,), means.
-    probabilities : (draw, cluster, parameter)
+    parameters : (draw, cluster, parameter)
     influence : (cluster,), how much each counts in a mean with others.
     """
 
     weights: Floats
-    probabilities: Floats
+    parameters: Floats
     influence: Floats
 
 
@@ -302,13 +302,13 @@ def _update(reference: Reference, silo: Reference, group: Ints) -> Reference:
     new = max(int(group.max()) + 1 - len(reference.influence), 0)
     influence = np.pad(reference.influence, (0, new))
     weights = np.pad(reference.weights, (0, new))
-    probabilities = np.pad(reference.probabilities, ((0, 0), (0, new), (0, 0)))
+    parameters = np.pad(reference.parameters, ((0, 0), (0, new), (0, 0)))
     total = influence[group] + silo.influence
     share = silo.influence / total
     weights[group] += share * (silo.weights - weights[group])
-    probabilities[:, group] += share[:, None] * (silo.probabilities - probabilities[:, group])
+    parameters[:, group] += share[:, None] * (silo.parameters - parameters[:, group])
     influence[group] = total
-    return Reference(weights, probabilities, influence)
+    return Reference(weights, parameters, influence)
 
 
 def padded(clusters: int, reference: int) -> int:
@@ -317,7 +317,7 @@ def padded(clusters: int, reference: int) -> int:
 
 
 def divergence_cost(
-    reference: Reference, rows: Rows, weights: Reals, probabilities: Reals, rng: Rng
+    reference: Reference, rows: Rows, weights: Reals, parameters: Reals, rng: Rng
 ) -> Floats:
     """Return the cost of matching each local cluster to each reference cluster, in the silo.
 
@@ -336,7 +336,7 @@ def divergence_cost(
     ----------
     rows : the silo's, under the pooled model's prior.
     weights : (cluster,), means of the silo's weights.
-    probabilities : (draw, cluster, parameter), the silo's draws.
+    parameters : (draw, cluster, parameter), the silo's draws.
     rng : for the draws of the prior and the pairing of draws.
 
     Returns
@@ -344,11 +344,11 @@ def divergence_cost(
     (local cluster, reference cluster), both padded: the components of the prior come last.
     """
     size = padded(len(weights), len(reference.weights))
-    n_draws = len(reference.probabilities)
-    taken = random_order(len(probabilities), n_draws, rng)
+    n_draws = len(reference.parameters)
+    taken = random_order(len(parameters), n_draws, rng)
     sides = [
         (_pad_weights(mean, size), _pad_parameters(draws, size, rows.family, rng))
-        for mean, draws in [(weights, probabilities[taken]), reference[:2]]
+        for mean, draws in [(weights, parameters[taken]), reference[:2]]
     ]
     cost = np.zeros((size, size))
     step = max(1, CELLS_AT_A_TIME // (n_draws * size))
@@ -385,9 +385,9 @@ def mix(
     weights : (draw, cluster); parameters : (draw, cluster, parameter)
     """
     mixed_weights = np.tensordot(weights, matched.weights, axes=1)
-    mixed = np.zeros(matched.probabilities.shape[1:])
-    for share, probabilities in zip(profiles, matched.probabilities, strict=True):
-        mixed += share[:, None] * probabilities
+    mixed = np.zeros(matched.parameters.shape[1:])
+    for share, parameters in zip(profiles, matched.parameters, strict=True):
+        mixed += share[:, None] * parameters
     return np.maximum(mixed_weights, SMALLEST), family.inside(mixed)
 
 
@@ -406,7 +406,7 @@ def mix_gradient(
     """
     draws = len(by_weight)
     weights = np.tensordot(matched.weights, by_weight, axes=2)
-    profiles = [np.einsum("tcd,tcd->c", p, by_parameter) for p in matched.probabilities]
+    profiles = [np.einsum("tcd,tcd->c", p, by_parameter) for p in matched.parameters]
     return weights / draws, np.array(profiles) / draws
 
 

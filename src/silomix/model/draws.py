@@ -321,18 +321,18 @@ class MatchedDraws:
     Attributes
     ----------
     weights : (silo, draw, cluster), zero where the silo lacks the cluster.
-    probabilities : (silo, draw, cluster, level); where the silo lacks the cluster, zeros.
+    parameters : (silo, draw, cluster, level); where the silo lacks the cluster, zeros.
     held : (silo, cluster), True where the silo has the cluster.
     """
 
     weights: Floats
-    probabilities: Floats
+    parameters: Floats
     held: Bools
 
     def some(self, first: int, last: int) -> MatchedDraws:
         """Return the draws from `first` up to, without `last`: random ones, as their order is."""
         some = slice(first, last)
-        return MatchedDraws(self.weights[:, some], self.probabilities[:, some], self.held)
+        return MatchedDraws(self.weights[:, some], self.parameters[:, some], self.held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,13 +345,13 @@ class SiloProfiles:
     Attributes
     ----------
     kappa : (draw, variable), κ_q; one draw, a point value, where no polish sampled it.
-    probabilities : (silo draw, silo, cluster, level), each silo's own profiles. They belong to the
+    parameters : (silo draw, silo, cluster, level), each silo's own profiles. They belong to the
         posterior's last draws, which are usually more: its weights and its shared profiles at
-        `[-len(probabilities):]`.
+        `[-len(parameters):]`.
     """
 
     kappa: Floats
-    probabilities: Singles
+    parameters: Singles
 
 
 @dataclass(frozen=True, eq=False)

@@ -257,7 +257,7 @@ def spread_of(kappa: Floats, family: Product) -> Floats:
 
     Arguments and result are (..., variable).
     """
-    return np.where(family.shares()[family.offsets[:-1]], 1, 2) * spread(kappa)
+    return np.where(family.shares()[family.starts[:-1]], 1, 2) * spread(kappa)
 
 
 def single_silo_clusters(

@@ -121,7 +121,7 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
     if len(own.kappa) == 1:
         lower, upper, same = np.full((3, len(kappa)), np.nan)
         interval = "point value"
-    means = own.probabilities.mean(axis=0, dtype=np.float64)
+    means = own.parameters.mean(axis=0, dtype=np.float64)
     cluster, column = _most_apart(means, family)
     # in the units of the study, in which numbers can be compared with each other
     gap = np.ptp(means[:, cluster, column], axis=0)
@@ -165,7 +165,7 @@ def _most_apart(means: Floats, family: Product) -> tuple[Ints, Ints]:
     means : (silo, cluster, parameter), posterior means.
     """
     tells, found = family.tells(), []
-    for start, stop in pairwise(family.offsets):
+    for start, stop in pairwise(family.starts):
         columns = start + np.flatnonzero(tells[start:stop])
         gaps = np.ptp(means[:, :, columns], axis=0)
         cluster, place = np.unravel_index(gaps.argmax(), gaps.shape)

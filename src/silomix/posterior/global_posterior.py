@@ -70,7 +70,7 @@ def ordered(parts: Parts) -> Parts:
         profile_draws=np.ascontiguousarray(parts.profile_draws[:, order], np.float32),
         correspondence=match and replace(match, groups=tuple(new[g] for g in match.groups)),
         silo_weights=weighed and replace(weighed, profiles=weighed.profiles[:, order]),
-        silo_profiles=own and replace(own, probabilities=own.probabilities[:, :, order]),
+        silo_profiles=own and replace(own, parameters=own.parameters[:, :, order]),
     )
 
 
@@ -378,7 +378,7 @@ class Posterior(Parts):
         if silo is not None:
             one_of("silo", str(silo), self.silos)
             if self.silo_profiles is not None:
-                draws = self.silo_profiles.probabilities[:, self.silos.index(str(silo))]
+                draws = self.silo_profiles.parameters[:, self.silos.index(str(silo))]
         draws = self.family.describe(draws)
         if layout == "tidy":
             columns = by_cluster(self, named) | estimates(draws, level)

@@ -122,7 +122,7 @@ def encoded_membership(
         weights = overall if place == ELSEWHERE else by_silo[:, place]
         parameters = posterior.profile_draws[used]
         if own is not None and place != ELSEWHERE:
-            parameters = own.probabilities[:, place]
+            parameters = own.parameters[:, place]
             weights = weights[-len(parameters) :]
         part = Rows(shard.some(rows), family).membership(weights, parameters, threads)
         found.membership[rows], found.log_density[rows] = part

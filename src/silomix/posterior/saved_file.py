@@ -80,7 +80,7 @@ ARRAYS = {
     "silo_profiles.kappa": Array(
         "kappa_draw variable", DOUBLES, float(np.finfo(np.float64).tiny), np.inf
     ),
-    "silo_profiles.probabilities": Array("silo_draw silo cluster parameter", SINGLES, 0, TOP),
+    "silo_profiles.parameters": Array("silo_draw silo cluster parameter", SINGLES, 0, TOP),
     "assignment.membership": Array("row cluster", ("uint16",), 0, PARTS),
     "assignment.silos": Array("row", INTEGERS, 0),
     "assignment.missing": Array("silo variable", INTEGERS, 0),
@@ -89,7 +89,7 @@ ARRAYS = {
     "diagnostics.polish.values.movement": Array("check finding"),
 }
 # By array of the silos' own values, (draw, silo, …), that of the shared ones: (draw, …).
-SHARED = {"weights_by_silo": "weights", "silo_profiles.probabilities": "profile_draws"}
+SHARED = {"weights_by_silo": "weights", "silo_profiles.parameters": "profile_draws"}
 # Arrays that number what lies along an axis.
 NUMBERED = {"correspondence.groups": "cluster", "assignment.silos": "silo"}
 # What a document and arrays raise that were not written together.
@@ -207,7 +207,7 @@ def _unpack(content: bytes) -> tuple[dict[str, Any], Arrays]:
 def _check_arrays(arrays: Arrays, study: Study) -> None:
     """Refuse arrays that do not fit the study or each other, and impossible values."""
     family = study.pooled_model.family
-    sizes = {"silo": len(study.silos), "parameter": int(family.offsets[-1]), "finding": 4}
+    sizes = {"silo": len(study.silos), "parameter": int(family.starts[-1]), "finding": 4}
     sizes |= {"variable": len(family.variables), "cluster": arrays["weights"].shape[1]}
     for name, array in arrays.items():
         declared, field = _declared(name), PLACE_IN_LIST.sub("", name)
@@ -319,7 +319,7 @@ def _variables(
     yield "posterior", profiles, [*draw, "cluster", axis], posterior.parameters
     if own is not None:
         axes, described = [*draw, "silo", "cluster", axis], posterior.family.describe
-        yield "last_draws", f"{profiles}_by_silo", axes, described(own.probabilities)
+        yield "last_draws", f"{profiles}_by_silo", axes, described(own.parameters)
         # κ itself is infinite where silos are alike, which no figure can show
         spread = spread_of(own.kappa, posterior.family)
         if len(spread) == posterior.n_draws:

@@ -267,7 +267,7 @@ def find_numbers(
     family, shares = posterior.family, posterior.family.shares()
     found = [
         (variable, means[:, start:stop], contrast.scaled[:, start])
-        for variable, (start, stop) in zip(family.variables, pairwise(family.offsets), strict=True)
+        for variable, (start, stop) in zip(family.variables, pairwise(family.starts), strict=True)
         if not shares[start]
     ]
     strength = [-np.abs(scaled).max() for _, _, scaled in found]
@@ -342,7 +342,7 @@ def map_picture(posterior: Posterior, contrast: Contrast) -> Picture | None:
     """Return the clusters in the plane; None if there is no such map."""
     weights, family = posterior.weights, posterior.family
     if family.is_categorical:
-        found = characterise.cluster_map(weights, posterior.profile_draws, family.offsets)
+        found = characterise.cluster_map(weights, posterior.profile_draws, family.starts)
         method, what = "multiple correspondence analysis", "the association between variables"
     else:
         found = characterise.difference_map(weights, contrast, family)

@@ -98,7 +98,7 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
     family, schema = posterior.family, posterior.study.table_schema
     if family.is_categorical:
         draws = posterior.weights, posterior.profile_draws
-        found = characterise.cluster_map(*draws, family.offsets)
+        found = characterise.cluster_map(*draws, family.starts)
     elif table is not None:
         raise SilomixError(
             "rows are drawn on the map of a correspondence analysis, which needs categories only, "

@@ -156,7 +156,7 @@ def _run(name: str, federation: Federation, question: Any, method: str) -> Rival
     with federation.stage("combine"):
         if method == "covariance":
             matched = matched_draws(releases, found.groups, count, model)
-            offsets = model.family.categories.offsets
+            offsets = model.family.starts
             weights, probabilities, notes = consensus_draws(matched, releases, offsets)
         else:
             settings = study.aggregation.model_copy(update={"method": method})
@@ -164,7 +164,7 @@ def _run(name: str, federation: Federation, question: Any, method: str) -> Rival
                 releases, found, settings, silos, model, count=count, threads=federation.threads
             )
             matched, notes = combined.matched, combined.notes
-            weights, probabilities = combined.weights, combined.probabilities
+            weights, probabilities = combined.weights, combined.parameters
     by_silo = np.moveaxis(matched.weights, 0, 1)
     parts = ordered(Parts(weights, by_silo, probabilities, found, None))
     by_matching = parts.correspondence if study.assign == "matching" else None
@@ -185,7 +185,7 @@ def consensus_draws(
     """
     weights = average_weights(matched, np.array([release.rows for release in releases]))
     pairs = enumerate(matched.held.T)
-    profiles = [average_profiles(matched.probabilities[s, :, c], offsets) for c, s in pairs]
+    profiles = [average_profiles(matched.parameters[s, :, c], offsets) for c, s in pairs]
     probabilities = np.stack(profiles, axis=1)
     below = np.count_nonzero(weights < 0) + np.count_nonzero(probabilities < 0)
     share = below / (weights.size + probabilities.size)

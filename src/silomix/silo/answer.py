@@ -179,7 +179,7 @@ def _divergence(query: messages.DivergenceCost, silo: Silo) -> messages.Divergen
     influence = study.matching.reference if isinstance(study.matching, Divergence) else "mean"
     known = released_draws.make_reference(query, influence, study.pooled_model, len(study.silos))
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
-    own = kept.weights.mean(axis=0), kept.probabilities
+    own = kept.weights.mean(axis=0), kept.parameters
     cost = released_draws.divergence_cost(known, silo.rows, *own, rng)
     return messages.DivergenceReply(cost)
 
@@ -206,22 +206,22 @@ def _log_likelihood(query: messages.LogLikelihood, silo: Silo) -> messages.LogLi
 
 
 def _distinct_rows(_: messages.CountDistinctRows, silo: Silo) -> messages.DistinctRows:
-    codes, counts = distinct_rows(silo.shard.codes)
-    return messages.DistinctRows(codes, release_row_counts(counts, silo.policy, silo.name))
+    rows, counts = distinct_rows(silo.shard.codes)
+    return messages.DistinctRows(rows, release_row_counts(counts, silo.policy, silo.name))
 
 
 def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
     key = fold(chain_key(silo.study.seed, silo.place, POLISH_STREAM), query.round)
-    given, alpha = (query.weights, query.probabilities), query.alpha or 0.0
+    given, alpha = (query.weights, query.parameters), query.alpha or 0.0
     how = alpha, query.inner_sweeps, silo.threads
     return messages.PolishReply.of(*silo.rows.draw_labels(key, given, *how))
 
 
 def _assign(query: messages.AssignRows, silo: Silo) -> messages.AssignReply:
-    clusters = query.probabilities.shape[1]
+    clusters = query.parameters.shape[1]
     if query.groups is None:
         find = partial(silo.rows.membership, query.weights, threads=silo.threads)
-        found = find(query.probabilities)
+        found = find(query.parameters)
         if _knows_better(silo):
             found = find(_own_profiles(query, found.membership, silo))
         membership = to_four_decimals(found.membership)
@@ -254,8 +254,8 @@ def _own_profiles(query: messages.AssignRows, membership: Reals, silo: Silo) -> 
     """
     kept = kept_posterior(silo)
     rows = dirichlet.sum_by(kept.labels, membership, kept.release.clusters)
-    known, study = (kept.release, kept.probabilities, rows.argmax(axis=1)), silo.study
-    return with_own_counts(query.probabilities, *known, study.pooled_model, len(study.silos))
+    known, study = (kept.release, kept.parameters, rows.argmax(axis=1)), silo.study
+    return with_own_counts(query.parameters, *known, study.pooled_model, len(study.silos))
 
 
 # What answers each question, and which of a policy's limits counts it.

@@ -108,18 +108,18 @@ def fill_release(
     ----------
     family : with the silo's share of the prior.
     said : its sizes, mean and concentration, as they may leave.
-    draws : its weights and probabilities, in tier "draws".
+    draws : its weights and parameters, in tier "draws".
     about : the other fields.
     """
-    (sizes, mean, concentration), (weights, probabilities) = said, draws or (None, None)
+    (sizes, mean, concentration), (weights, parameters) = said, draws or (None, None)
     return Release(
         sizes=sizes,
-        medians=release_medians(mean, concentration, family, probabilities),
+        medians=release_medians(mean, concentration, family, parameters),
         mean=mean,
         concentration=concentration,
         tier="summary" if draws is None else "draws",
         weights=weights,
-        probabilities=probabilities,
+        parameters=parameters,
         **about,
     )
 

@@ -49,13 +49,13 @@ class Kept:
     Attributes
     ----------
     release : what it handed over, or would.
-    weights : (draw, cluster); probabilities : (draw, cluster, parameter)
+    weights : (draw, cluster); parameters : (draw, cluster, parameter)
     labels : (row,), each row's local cluster.
     """
 
     release: Release
     weights: Singles
-    probabilities: Singles
+    parameters: Singles
     labels: Ints
 
 

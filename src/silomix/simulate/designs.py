@@ -342,7 +342,7 @@ def _family(schema: Schema) -> Product:
 
 def _columns(schema: Schema) -> Iterator[tuple[Variable, slice]]:
     """Yield each variable, and where its parameters are."""
-    edges = pairwise(_family(schema).offsets)
+    edges = pairwise(_family(schema).starts)
     return zip(schema.variables, (slice(*ends) for ends in edges), strict=True)
 
 

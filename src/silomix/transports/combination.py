@@ -171,7 +171,7 @@ def combine_releases(folders: Sequence[Path], **settings: Any) -> Posterior:
             advice = "give one of each silo, made with silomix release --draws"
             raise SettingsError(f"{folder}, a release of {release.silo!r}, {problem}; {advice}")
         model = PooledModel(WHOLE, make_family(schema, WHOLE), int(settings.get("seed", 0)))
-        weights, own = release.weights, release.probabilities
+        weights, own = release.weights, release.parameters
         if weights is None or own is None:
             rng = np.random.default_rng([model.seed, len(draws)])
             weights, own = release_draws(release, REMADE, model, 1, rng)

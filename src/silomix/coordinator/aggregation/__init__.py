@@ -46,7 +46,7 @@ class Aggregated:
 
     Attributes
     ----------
-    weights : (draw, cluster); probabilities : (draw, cluster, parameter)
+    weights : (draw, cluster); parameters : (draw, cluster, parameter)
     silo_weights : λ and μ. Under "cmc", μ is the mean over parameters of the elementwise weights;
         under "product", which has none, the silos' shares of the effective rows and cells.
     matched : the silos' draws, in the order in which they were combined.
@@ -56,7 +56,7 @@ class Aggregated:
     """
 
     weights: Floats
-    probabilities: Floats
+    parameters: Floats
     silo_weights: SiloWeights
     matched: MatchedDraws
     elbo_trace: Floats | None = None

@@ -62,8 +62,8 @@ def inverse_variances(matched: MatchedDraws, rows: Ints, family: Product) -> tup
 
 def places(matched: MatchedDraws, family: Product) -> Floats:
     """Return the draws' coordinates, zeros where a silo lacks a cluster: as its parameters."""
-    found = np.zeros(matched.probabilities.shape)
-    for own, parameters, held in zip(found, matched.probabilities, matched.held, strict=True):
+    found = np.zeros(matched.parameters.shape)
+    for own, parameters, held in zip(found, matched.parameters, matched.held, strict=True):
         own[:, held] = family.coordinates(parameters[:, held])
     return found
 
@@ -79,7 +79,7 @@ def average_elementwise(matched: MatchedDraws, elements: Floats, family: Product
     -------
     (draw, cluster, parameter)
     """
-    mixed = np.zeros(matched.probabilities.shape[1:])
+    mixed = np.zeros(matched.parameters.shape[1:])
     for share, coordinates in zip(elements, places(matched, family), strict=True):
         mixed += share * coordinates
     return family.back(mixed)
@@ -119,7 +119,7 @@ def multiply(matched: MatchedDraws, rows: Ints, model: PooledModel) -> Multiplie
     shares = np.zeros((silos, clusters))
     effective = np.zeros(silos)
     for s, held in enumerate(matched.held):
-        excess[s, held] = shared.fit(matched.probabilities[s][:, held])
+        excess[s, held] = shared.fit(matched.parameters[s][:, held])
         shares[s, held], effective[s] = _members(matched.weights[s][:, held], rows[s], alpha)
     return Multiplied(
         weights=prior.alpha + effective.sum() * (rows @ shares) / rows.sum(),

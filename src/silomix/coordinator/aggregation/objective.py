@@ -143,9 +143,9 @@ def contingency(silos: Silos, family: Product, threads: int = 1) -> Oracle:
     """Ask every silo for its distinct rows, once, and return an oracle on all of them."""
     replies: Mapping[str, DistinctRows] = silos.ask(CountDistinctRows())
     ordered = [replies[name] for name in silos.names]
-    codes = np.concatenate([reply.codes for reply in ordered])
+    rows = np.concatenate([reply.rows for reply in ordered])
     counts = np.concatenate([reply.counts for reply in ordered])
-    table = row_table(*distinct_rows(codes, counts), family.statistics)
+    table = row_table(*distinct_rows(rows, counts), family.statistics)
     return of_rows(family, partial(expected_counts, rows=table, threads=threads))
 
 

@@ -171,9 +171,9 @@ class Profile:
         evidence = np.zeros((len(counts), len(self.family.variables)))
         if not self.family.is_categorical:
             return any_family, any_family.Weighed(counts, evidence, self.evidence)
-        offsets = self.family.categories.offsets
-        room = np.zeros((len(counts), len(offsets)))
-        return grouping, grouping.Weighed(counts, evidence, room, self.prior, offsets)
+        starts = self.family.starts
+        room = np.zeros((len(counts), len(starts)))
+        return grouping, grouping.Weighed(counts, evidence, room, self.prior, starts)
 
     def sample_groupings(self, counts: Floats, silo: Ints, *how: Any) -> Ints:
         """Count how often two blocks share a group, over sampled groupings: (block, block).
@@ -186,8 +186,8 @@ class Profile:
         given, odds = (counts, silo), self.log_join_odds
         if not self.family.is_categorical:
             return any_family.sample_groupings(any_family.Blocks(*given, self.evidence, odds), *how)
-        alone, offsets = self.evidence(counts).sum(axis=1), self.family.categories.offsets
-        blocks = grouping.Blocks(*given, alone, self.prior, offsets, odds)
+        alone, starts = self.evidence(counts).sum(axis=1), self.family.starts
+        blocks = grouping.Blocks(*given, alone, self.prior, starts, odds)
         return grouping.sample_groupings(blocks, *how)
 
 

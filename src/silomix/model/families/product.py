@@ -134,7 +134,7 @@ class Product:
         return len(self.free_coordinates(self.medians(self.prior())))
 
     @cached_property
-    def offsets(self) -> Ints:
+    def starts(self) -> Ints:
         """Where each variable's parameters start: (variable + 1,)."""
         return np.concatenate([[0], np.cumsum(self.parameters)]).astype(np.int64)
 
