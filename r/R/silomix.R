@@ -57,6 +57,8 @@ silomix_fit <- function(data, silo = NULL, ...) {
 }
 
 #' Read a posterior that was saved with `fit$posterior$save(path)`, or in Python
+#'
+#' R's own `saveRDS()` and `save()` cannot keep it.
 #' @param path The file; or a Python posterior, such as one whose clusters have names,
 #'   `fit$posterior$with_names(list("1" = "frail"))`.
 #' @param silo The column that names each row's silo in tables to predict.
@@ -94,6 +96,14 @@ make_fit <- function(posterior, silo) {
 }
 
 to_r <- function(object) reticulate::py_to_r(object)
+
+posterior_of <- function(fit) {
+  if (reticulate::py_is_null_xptr(fit$posterior)) {
+    stop("saveRDS() and save() do not keep the posterior, which is a Python object: save it with ",
+         "fit$posterior$save(\"fit.silomix\"), and read it with silomix_load()", call. = FALSE)
+  }
+  fit$posterior
+}
 
 # clusters are numbered from 0
 to_factor <- function(numbers, names) factor(names[numbers + 1], levels = names)
@@ -134,7 +144,7 @@ silomix_frame <- function(x) {
 #' @return A data frame.
 #' @export
 silomix_outside <- function(fit, data, columns, type = c("compare", "odds"), ...) {
-  given <- c(list(fit$posterior, silomix_table(data)), lapply(list(columns, ...), as_setting))
+  given <- c(list(posterior_of(fit), silomix_table(data)), lapply(list(columns, ...), as_setting))
   if (match.arg(type) == "odds") {
     return(silomix_frame(do.call(python("silomix")$regress_membership, given)))
   }
@@ -208,9 +218,9 @@ wide <- function(profiles) {
 
 #' Draw the clusters
 #' @param x What `silomix_fit()` returned.
-#' @param type "profiles": a heat map of posterior means, probabilities from 0 to 1, and numbers from
-#'   their lowest cluster to their highest, which are given after the name; "sizes": shares of the
-#'   rows with their intervals.
+#' @param type "profiles": a heat map of posterior means: probabilities from 0 to 1, and the means of
+#'   numbers from the lowest cluster to the highest, which are given after the name; "sizes": shares
+#'   of the rows with their intervals.
 #' @param ... Further arguments of `graphics::image()` or `graphics::plot()`.
 #' @export
 plot.silomix_fit <- function(x, type = c("profiles", "sizes"), ...) {
@@ -223,8 +233,12 @@ plot.silomix_fit <- function(x, type = c("profiles", "sizes"), ...) {
     graphics::axis(1, place, at$cluster)
     return(invisible(x))
   }
-  means <- wide(x$profiles)
-  for (row in which(!unlist(to_r(x$posterior$family$shares()$tolist())))) {
+  family <- posterior_of(x)$family
+  share <- unlist(to_r(family$shares()$tolist()))
+  # of numbers the means alone: spreads, stretched over their range, would look like differences
+  kept <- share | unlist(to_r(family$tells()$tolist()))
+  means <- wide(x$profiles)[kept, , drop = FALSE]
+  for (row in which(!share[kept])) {
     ends <- range(means[row, ])
     means[row, ] <- (means[row, ] - ends[1]) / max(diff(ends), 1e-12)
     rownames(means)[row] <- sprintf("%s (%.3g to %.3g)", rownames(means)[row], ends[1], ends[2])
@@ -251,7 +265,7 @@ plot.silomix_fit <- function(x, type = c("profiles", "sizes"), ...) {
 #' @export
 predict.silomix_fit <- function(object, newdata, type = c("class", "prob"), ...) {
   table <- silomix_table(newdata)
-  flat <- object$posterior$membership(table, silo = object$silo)$ravel()$tolist()
+  flat <- posterior_of(object)$membership(table, silo = object$silo)$ravel()$tolist()
   names <- levels(object$clusters$cluster)
   probability <- matrix(unlist(to_r(flat)), ncol = length(names), byrow = TRUE)
   colnames(probability) <- names
@@ -267,7 +281,7 @@ predict.silomix_fit <- function(object, newdata, type = c("class", "prob"), ...)
 #' @exportS3Method posterior::as_draws
 as_draws.silomix_fit <- function(x, ...) {
   np <- python("numpy")
-  places <- python("silomix.posterior.chains")$find_chains(x$posterior)
+  places <- python("silomix.posterior.chains")$find_chains(posterior_of(x))
   size <- unlist(to_r(places$shape))
   clusters <- levels(x$clusters$cluster)
   named <- unique(x$profiles[c("variable", "level_name")])

@@ -255,7 +255,7 @@ REFUSED = {
     "of many levels": (
         TWICE,
         {"schema": MANY},
-        "leave it empty; otherwise add it to the schema of all silos",
+        "leave missing cells empty (NA or None in a frame); otherwise add it to the schema of all silos",
     ),
     "missing cell": (
         pd.DataFrame({"x": ["a", None]}),

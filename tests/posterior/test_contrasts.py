@@ -72,9 +72,10 @@ class TestContrast:
         assert sign.loc[("age", "mean"), "probability"] == pytest.approx(share)
         assert ("age", "sd") not in frame.index
 
-    def test_refuses_a_cluster_that_is_not_there(self, rng):
+    @pytest.mark.parametrize("cluster", [3, [1]])
+    def test_refuses_a_cluster_that_is_not_there(self, rng, cluster):
         with pytest.raises(SettingsError):
-            make_posterior(rng).contrast(cluster=3)
+            make_posterior(rng).contrast(cluster=cluster)
 
 
 class TestWords:

@@ -143,6 +143,17 @@ def test_sure_shares_are_compared_as_by_chi_square_with_the_rest(rng):
     np.testing.assert_allclose(alone.error, (tamed * (1 - tamed) / 45).sum())
 
 
+def test_a_rare_level_of_one_of_many_clusters_is_compared_as_by_newcombe():
+    """3 of 200 against 0 of 2200 in eleven other clusters: 0.005 to 0.043, not below 0."""
+    values, shares = np.zeros(2400), np.eye(12)[np.arange(2400) // 200]
+    values[:3] = 1.0
+    (found,) = compare_memberships([Target("y", "yes", values)], iter([shares] * 2), 0.95)
+    low, high = stats.binomtest(3, 200).proportion_ci(0.95, "wilson")
+    most = stats.binomtest(0, 2200).proportion_ci(0.95, "wilson").high
+    expected = [0.015 - np.hypot(0.015 - low, most), high]
+    assert [found.lower[0], found.upper[0]] == pytest.approx(expected, abs=1e-4)
+
+
 @pytest.mark.parametrize(("rows", "share", "whole"), [(50, 0.03, 0.15), (150, 0.01, 0.1)])
 def test_intervals_of_rare_levels_cover(rows, share, whole):
     """Exactly, over all counts in the cluster; around the share itself they cover 78 %."""

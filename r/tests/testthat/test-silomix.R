@@ -61,6 +61,8 @@ test_that("a saved posterior is the same", {
   again <- silomix_load(path, silo = "hospital")
   expect_equal(again$clusters, fit$clusters)
   expect_equal(predict(again, people[1:5, ]), predict(fit, people[1:5, ]))
+  saveRDS(fit, path)
+  expect_error(predict(readRDS(path), people[1:5, ]), "silomix_load")
 })
 
 test_that("draws keep their chains and their names", {

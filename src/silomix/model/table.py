@@ -404,8 +404,9 @@ def _level_codes(
         unseen.append(f"{found} in data row {np.argmax(cells.missing) + 1}")
     if unseen:
         found = f"{label} has {listing(unseen)}, not among its levels {quoted(variable.levels)}"
-        empty = "if it means a missing cell, leave it empty; otherwise " if blank >= 0 else ""
-        raise DataError(f"{found}; {empty}{advice}", schema=None)
+        if blank >= 0:
+            advice = f"leave missing cells empty (NA or None in a frame); otherwise {advice}"
+        raise DataError(f"{found}; {advice}", schema=None)
     if cells.missing.all() and variable.levels not in {(UNOBSERVED_LEVEL,), (MISSING_LEVEL,)}:
         _warn_missing_in_full(label)
     lookup = np.array([codes[text] for text in cells.texts] + [blank], dtype=np.int64)

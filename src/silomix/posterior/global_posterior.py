@@ -5,6 +5,7 @@ Frames come in the library that the table came in.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -155,14 +156,14 @@ class Posterior(Parts):
             raise SettingsError("a name is empty or used twice; give each cluster its own name")
         return replace(self, names=names)
 
-    def _known(self, cluster: int | str) -> int:
+    def _known(self, cluster: Any) -> int:
         """Return the number of a cluster that is given by name or number, which may be text."""
         known: dict[int | str, int] = {}
         for number in range(self.n_clusters):
             known |= {number: number, str(number): number}
         # the shell and R have texts alone; a name that is a number comes first
         known |= {name: number for number, name in self.names.items()}
-        if cluster not in known:
+        if not isinstance(cluster, Hashable) or cluster not in known:
             called = f", or by name: {quoted([*self.names.values()])}" if self.names else ""
             last = f"they go from 0 to {self.n_clusters - 1}{called}"
             raise SettingsError(f"there is no cluster {cluster!r}; {last}")

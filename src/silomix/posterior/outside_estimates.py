@@ -266,7 +266,9 @@ def share_intervals(
     (estimate, middle, rows), (own, error, of_rest) = shares, errors
     rest = np.clip(estimate - middle, 0.0, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        tamed, others = tame(estimate, rows, whole), tame(rest, rows.sum() - rows, whole)
+        tamed = tame(estimate, rows, whole)
+        # each cluster of the rest with rows added, as where the errors were taken
+        others = (rows @ tamed - rows * tamed) / (rows.sum() - rows)
         variance, of_others = tamed * (1 - tamed), others * (1 - others)
         own_lower, own_upper = wilson(estimate, variance / own**2, reaches[0])
         lower, upper = wilson(estimate, variance / (error**2 - of_rest**2), reaches[1])

@@ -202,7 +202,8 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             "posterior.correspondence_frame(), shows which clusters these are",
         )
     if polish is not None and polish.still_moving:
-        more, limit = 4 * polish.rounds, ", when a silo reached its default limit on bytes"
+        more = 4 * polish.rounds
+        limit = ", the default limit on what a silo sends (50 times its table, or a megabyte)"
         if polish.spent:  # a number has no such limit: one that should do, not several in turn
             more = max(more, Polish().most)
         yield Cause(
