@@ -140,7 +140,7 @@ def release_command(
     """Cluster one silo's rows and write what its policy releases, for its data officer.
 
     Columns that the study does not name are ignored. With --draws, write what the policy releases
-    of a posterior that was sampled elsewhere.
+    from a posterior that was sampled elsewhere.
 
     Parameters
     ----------

@@ -75,9 +75,9 @@ class Setting(NamedTuple):
     @property
     def help(self) -> str:
         """What it is for, its default, and the paper's value."""
-        values = {"default": self.default, "the paper's": self.paper}
+        values = {"default": self.default, "paper:": self.paper}
         shown = [f"{what} {value}".lower() for what, value in values.items() if value is not None]
-        return f"{self.text.removesuffix('.')} ({', '.join(shown)})." if shown else self.text
+        return f"{self.text.removesuffix('.')} ({'; '.join(shown)})." if shown else self.text
 
 
 def _inside(annotation: Any) -> Iterator[Any]:
