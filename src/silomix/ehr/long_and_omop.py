@@ -392,8 +392,8 @@ def _in_database(
     homes = sorted({place for place, name in places if name in CLINICAL})
     if not cdm.name and len(homes) > 1:
         raise DataError(
-            f"{file}: tables of patients are in the schemas {', '.join(homes)}; say in which one "
-            "to look (InDatabase, or --schema)"
+            f"{file}: tables of patients are in the schemas {', '.join(homes)}; say which one "
+            "to read (InDatabase, or --schema)"
         )
     home = cdm.name.casefold() or "".join(homes)
     found = {name: InDatabase(file, f"{home}.{name}") for name in wanted if (home, name) in places}
