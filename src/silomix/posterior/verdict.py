@@ -254,7 +254,8 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
         f"the draws had settled after {plural(diagnostics.rounds, 'polish round')}": checked,
     }
     found = [reason for reason, holds in reasons.items() if holds]
-    return f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else found[0]
+    comma = "," if len(found) > 2 else ""
+    return f"{', '.join(found[:-1])}{comma} and {found[-1]}" if len(found) > 1 else found[0]
 
 
 @dataclass(frozen=True)
