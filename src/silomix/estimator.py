@@ -174,7 +174,7 @@ def _read(estimator: FederatedMixture, X: Any, *, reset: bool) -> tuple[Any, str
         return table, f"x{int(silo)}"
     raise SettingsError(
         f"silo is {silo!r} and X is an array of {n} columns: give the index of one; in a pipeline, "
-        'set_output(transform="pandas") of the steps before keeps the names'
+        'set_output(transform="pandas") on the earlier steps keeps names'
     )
 
 

@@ -288,8 +288,8 @@ def regress_membership(
     clusters = posterior.n_clusters
     if clusters < 2 or reference not in range(clusters):
         raise SettingsError(
-            f"reference is {reference!r}; give a cluster's number, 0 to {clusters - 1}, of two or "
-            "more"
+            f"reference is {reference!r}; give a cluster's number, from 0 to {clusters - 1}; there "
+            "must be two or more"
         )
     frame = read_table(table)
     targets = read_outside(frame, covariates, na_values)

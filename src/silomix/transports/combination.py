@@ -138,9 +138,7 @@ def combine(
             raise SettingsError(text, prior=...)
     if method == "vcmc" and len(draws) > 1:
         if not log_likelihood:
-            text = (
-                "{aggregation} needs {log_likelihood}, that of each silo's rows: only from Python"
-            )
+            text = "{aggregation} needs {log_likelihood}, one for each silo: only in Python"
             raise SettingsError(text, aggregation="vcmc", log_likelihood=...)
         check_named("log_likelihood", log_likelihood, draws, needed=True)
     study, releases, notes = sum_up_draws(
@@ -167,7 +165,9 @@ def combine_releases(folders: Sequence[Path], **settings: Any) -> Posterior:
     for folder in folders:
         release, schema = read_release(folder)
         if not schema.of_parameters or release.silo in draws:
-            problem = "is the second of its silo" if release.silo in draws else "is of a table"
+            problem = (
+                "is the second of its silo" if release.silo in draws else "was made from a table"
+            )
             advice = "give one of each silo, made with silomix release --draws"
             raise SettingsError(f"{folder}, a release of {release.silo!r}, {problem}; {advice}")
         model = PooledModel(WHOLE, make_family(schema, WHOLE), int(settings.get("seed", 0)))

@@ -110,7 +110,7 @@ def connected(kit: Path) -> Iterator[Any]:
         raise
     except Exception as error:  # FLARE has many kinds
         raise SiloError(
-            f"the server was lost in mid-run ({type(error).__name__}); start it again and give "
+            f"the server was lost mid-run ({type(error).__name__}); start it again and give "
             "the same command: what was answered is kept"
         ) from error
     finally:
