@@ -158,7 +158,7 @@ def compare_outside(
     """Compare the clusters in variables that were not clustered, such as age or mortality.
 
     `method` "averaged" compares each cluster with the rest of the rows, and allows for rows whose
-    cluster is not sure: it regresses on their memberships (Bolck, Croon and Hagenaars, 2004;
+    cluster is uncertain: it regresses on their memberships (Bolck, Croon and Hagenaars, 2004;
     Vermunt, 2010) in several draws of the posterior, and pools these (Rubin, 1987). This is right
     if the clusters are, and if the variable does not depend on the clustered ones within a cluster.
 
@@ -253,7 +253,7 @@ def regress_membership(
 ) -> Any:
     """Return how the odds of being in a cluster depend on covariates, such as age or sex.
 
-    A multinomial logistic regression that allows for rows whose cluster is not sure, in several
+    A multinomial logistic regression that allows for rows whose cluster is uncertain, in several
     draws of the posterior, pooled. It is right if the clusters are, and if the covariates do not
     change the clustered variables within a cluster.
 
