@@ -92,7 +92,7 @@ def test_what_cannot_be_read_is_named(parts, tmp_path):
         (tree, {"parameters": ["nu"]}, "no variable 'nu'"),
         (tree_of(*parts, axes=("a", "b", "c")), {}, "no variable but 'w' has the dimension 'a'"),
         (known | {"parameters": {"mu": means[:, :-1]}}, {}, r"that of the weights, \(2, 60, 3\)"),
-        (known | {"parameters": means, "names": ["a"]}, {}, "1 'names' of 2 parameters"),
+        (known | {"parameters": means, "names": ["a"]}, {}, "1 'names' for 2 parameters"),
         (known | {"weights": 2 * weights}, {}, "add up to 2; they must add up to 1"),
         (
             known | {"parameters": {"mu": means * np.nan}},

@@ -223,7 +223,7 @@ def encode(
     if schema.of_parameters:
         raise DataError(
             f"{where}: rows cannot be read here: the study knows parameters of clusters that were "
-            "sampled elsewhere, and not the model of a row. Compute P(cluster | row) with the "
+            "sampled elsewhere, but not the model of a row. Compute P(cluster | row) with the "
             "density of your own model, at posterior.weights and posterior.parameters"
         )
     frame = read_table(table)

@@ -207,7 +207,7 @@ def compare_outside(
     one_of("method", method, AGAINST)
     check_level(level)
     if labels is not None and method != "labels":
-        raise SettingsError('labels are for method="labels"; leave them out, or give it')
+        raise SettingsError('labels are for method="labels"; leave them out, or set it')
     if method == "averaged" and posterior.n_draws < 2:
         raise SettingsError("averaging needs two draws or more; give {method}", method="labels")
     frame, used, clusters = read_table(table), 0, posterior.n_clusters

@@ -303,7 +303,7 @@ def begin_version(path: Path, table: str | None = None) -> Ledger:
         known = ledger.table(table)
         if not known.versions:
             raise SettingsError(
-                f"nothing has left from {known.name!r}, as far as {path} knows: there is no older "
+                f"nothing has left {known.name!r}, as far as {path} knows: there is no older "
                 "version of it; `silomix ledger` lists the tables"
             )
         known.versions.append(Version(since=_now()))

@@ -131,7 +131,7 @@ def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
         if time.monotonic() >= latest:
             raise SiloError(
                 f"not connected after {seconds:g} s: {', '.join(sorted(absent))}; start "
-                "`silomix flare site` there, or decide to go on --without"
+                "`silomix flare site` there, or go on with --without"
             )
         time.sleep(LOOK_EVERY)
 

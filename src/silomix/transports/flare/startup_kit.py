@@ -335,7 +335,7 @@ def _run_flare(*words: str | Path) -> dict[str, Any]:
         reason = said.replace("Invalid arguments. — ", "").strip().rstrip(".")
         raise FileError(
             f"FLARE refuses: {reason}; nothing was made. If somebody sent the file, ask for "
-            "another, and compare fingerprints anew"
+            "another, and compare fingerprints again"
         )
     return dict(answer["data"])
 
