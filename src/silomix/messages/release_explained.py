@@ -178,7 +178,8 @@ def further_questions(policy: Policy) -> list[str]:
     asked = []
     for kind, what in QUESTIONS.items():
         limit: int = getattr(policy.exchanges, kind)
-        times = plural(limit, "point" if kind == "gradients" else "time")
+        noun = "point" if kind == "gradients" else "time"
+        times = "once" if (limit, noun) == (1, "time") else plural(limit, noun)
         often = "without limit" if limit >= UNLIMITED else f"{times} in one study"
         asked.append(f"{what}: {often if limit else 'never'}.")
         if limit and kind in GIVES_AWAY:

@@ -47,7 +47,7 @@ PROBLEMS = {
     "words": "taken as levels; for numbers, name other cells in {na_values}, or use decimal points",
     "many": "taken as levels; leave out identifiers and free text with {exclude}",
     "identifier": "taken as numbers; if they name rows, give {id} of fit, or {exclude}",
-    "alike": "they say the same in every row, so it counts twice; leave one out with {exclude}",
+    "alike": "they say the same in every row, so this counts twice; leave one out with {exclude}",
     "ticks": "empty cells are left out, so it tells nothing; if empty means no, give {missing}",
 }
 
