@@ -85,7 +85,7 @@ def combine(
         dimension of the weights are parameters.
     component : the dimension of the components; by default that of the weights, or a variable's
         last.
-    transforms : by parameter, "log", "logit" or "none"; by default chosen by the range of its draws.
+    transforms : by parameter, "log", "logit" or "none"; by default the range of its draws decides.
     prior : by parameter, mean and standard deviation of the normal prior, transformed, that every
         silo had; it then counts once. Left out, the priors are taken as too wide to matter.
     smallest : weight that a component must have in most draws to be a cluster.
