@@ -22,8 +22,8 @@ install_silomix <- function(package = "silomix", envname = "r-silomix", python =
 #'
 #' Clusters are called "0", "1" and so on, the largest first, as in silomix's reports; names
 #' follow the number: see `silomix_load()`.
-#' @param data A data frame: factors, characters and logicals are categories, numbers are numbers
-#'   or, if they have few whole values, levels. `NA` is a missing cell, which is left out. Columns of
+#' @param data A data frame: factors, characters and logicals are categories; numbers with only a few
+#'   distinct values, all whole, are levels. `NA` is a missing cell, which is left out. Columns of
 #'   any other class are read as text, as from a CSV file: dates are refused unless they are
 #'   excluded, and labelled columns of haven need `haven::as_factor()` to keep their labels.
 #' @param silo The column that names each row's silo; without it, all rows are one silo.
@@ -219,7 +219,7 @@ wide <- function(profiles) {
 #' Draw the clusters
 #' @param x What `silomix_fit()` returned.
 #' @param type "profiles": a heat map of posterior means: probabilities from 0 to 1, and the means of
-#'   numbers from the lowest cluster to the highest, which are given after the name; "sizes": shares
+#'   numbers from the lowest to the highest, both given after the name; "sizes": shares
 #'   of the rows with their intervals.
 #' @param ... Further arguments of `graphics::image()` or `graphics::plot()`.
 #' @export
@@ -257,7 +257,7 @@ plot.silomix_fit <- function(x, type = c("profiles", "sizes"), ...) {
   invisible(x)
 }
 
-#' Find the clusters of rows
+#' Find the cluster of each row
 #' @param object What `silomix_fit()` returned.
 #' @param newdata A data frame with the same columns.
 #' @param type "class": the most probable cluster, a factor; "prob": a matrix, a column per cluster.

@@ -81,7 +81,7 @@ def sample(
     iterations : sweeps of each chain, burn-in included.
     burn_in : sweeps dropped at the start of each chain; half of them when left out.
     chains : independent chains, side by side on the threads.
-    thin : keep one sweep in `thin`; left out, about 2,000 draws are kept over all chains.
+    thin : keep one sweep in `thin`; by default about 2,000 draws are kept over all chains.
     seed : same seed, same draws, on any machine and any number of threads.
     threads : cores to use; all when left out.
     silo : this silo's place among the silos, 0 for the first; sets its random stream.
@@ -170,17 +170,17 @@ def fit(
     Parameters
     ----------
     table : any frame that narwhals reads (pandas, polars, Arrow), or a path to CSV or Parquet.
-    silo : the column that names each row's silo; left out, the table is one silo.
-    id : the column that names each row: it is not clustered, and stands beside the labels; saved
+    silo : the column that names each row's silo; without it, the table is one silo.
+    id : the column that names each row: it is not clustered, only shown beside the labels; saved
         posteriors and reports do not have it.
-    shards : split the table at random into so many silos, to go faster; they are alike, so drift
+    shards : split the table at random into this many silos, to go faster; they are alike, so drift
         is "none" unless it is given.
     preset : "paper" for the settings of Fendler et al. (2026), "files" for those of silos that
-        answer by file, "network" for silos that are online; the other keywords win over it.
+        answer by file, "network" for silos that are online; the other keywords override it.
     seed : same seed, same result, on any number of threads.
     threads : cores to use; all when left out.
     variables : columns to use; by default all but the silo, id and frequency columns.
-    exclude : columns to leave out, in the place of `variables`.
+    exclude : columns to leave out, instead of naming `variables`.
     kinds : by column, "categorical", "gaussian", "log-gaussian", "gaussian-full" (correlated),
         "student-t" (with outliers), "poisson" (counts) or "negative-binomial" (counts that vary
         more). Left out, numbers are "gaussian" unless they have ten or fewer distinct values, all
@@ -191,11 +191,11 @@ def fit(
         {"age": 99} for some, [-9, {"age": 99}] for both.
     frequency : a column of counts, for tables of patterns; its rows are repeated.
     progress : None shows a bar on a terminal; False never; or a function of a `Progress`.
-    checkpoint : a folder; a run stopped in any way samples on from there.
+    checkpoint : a folder; a run stopped in any way continues from there.
     transport : "in-process", or "joblib" for the workers of the caller's
         `joblib.parallel_config`, a Dask cluster among them; the result is the same.
-    policy : what each silo lets out: a `silomix.study.policy.Policy`, the word of a preset, or a
-        policy file; anything when left out, since the rows are here already.
+    policy : what each silo lets out: a `silomix.study.policy.Policy`, the name of a preset, or a
+        policy file; by default anything may leave, since the rows are here already.
     **settings
 
     Returns

@@ -41,7 +41,7 @@ class SilomixError(_Worded):
 
     Attributes
     ----------
-    code : what a silo's asker is told of it, one of `silomix.messages.REFUSALS`; never the text.
+    code : what whoever asked the silo is told, one of `silomix.messages.REFUSALS`; never the text.
 
     Examples
     --------

@@ -37,17 +37,17 @@ PASSED_ON = tuple(name for name in signature(api.fit).parameters if name not in 
 class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Bayesian clustering of rows, within and across silos.
 
-    Texts are level names, and so are numbers of ten or fewer distinct values, all whole; other
+    Texts are levels, and so are numbers with at most ten distinct values, all whole; other
     numbers are normal within a cluster. `kinds` and `bins` say otherwise, by column; those of an
     array are called x0, x1 and so on. NaN and None are missing cells. A level that `fit` has not
     seen is refused by `predict`.
 
     Parameters
     ----------
-    components : the most clusters a silo can have, 15 by default; more than you expect, empty ones
-        do no harm.
+    components : the most clusters a silo can have, 15 by default; choose more than you expect:
+        empty ones do no harm.
     silo : the column of X that names each row's silo: a name for a frame, an index for an
-        array. Left out, all rows are one silo. `predict` wants the column too; rows of a silo
+        array. Left out, all rows are one silo. `predict` needs the column too; rows of a silo
         that `fit` has not seen get the weights over all silos.
     random_state : a seed, or a `RandomState` to draw one from; None is 0.
     verbose : whether to show progress on a terminal.
@@ -174,7 +174,7 @@ def _read(estimator: FederatedMixture, X: Any, *, reset: bool) -> tuple[Any, str
         return table, f"x{int(silo)}"
     raise SettingsError(
         f"silo is {silo!r} and X is an array of {n} columns: give the index of one; in a pipeline, "
-        'set_output(transform="pandas") of the steps before keeps the names'
+        'set_output(transform="pandas") on the earlier steps keeps names'
     )
 
 

@@ -59,7 +59,7 @@ def test_releases_of_draws_are_combined(files, tier):
         assert "Counted in:" in made.output
         assert (files / f"release-of-{silo}" / "weights.csv").exists() == (tier == "draws")
     shown = run("inspect", "release-of-north")
-    assert "What the silo's rows say of mu, sigma" in " ".join(shown.output.split())
+    assert "What the silo's rows say about mu, sigma" in " ".join(shown.output.split())
     folders = [f"release-of-{silo}" for silo in ROWS]
     done = run("combine", *folders, "--out", "results", "--seed", 1, "--json")
     assert done.exit_code == 0, done.output

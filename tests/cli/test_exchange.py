@@ -247,7 +247,7 @@ def test_off_a_terminal_a_study_needs_a_word(desk, tmp_path):
     assert untouched(tmp_path)
     result = run(*ASKED, "--yes", "--json")
     assert result.exit_code == 0
-    assert "is about to follow the study of exchange" in result.stderr
+    assert "is about to take part in the study of exchange" in result.stderr
     assert json.loads(result.stdout)["study"] == digest(desk.study)
 
 
@@ -259,7 +259,7 @@ def test_on_a_terminal_somebody_is_asked(desk, tmp_path, monkeypatch, typed, cod
     monkeypatch.setattr("silomix.cli.exchange._at_a_terminal", lambda: True)
     result = CliRunner().invoke(cli.app, ASKED, input=typed)
     assert result.exit_code == code, result.output
-    assert "Follow it as 'silo 1'? [y/N]" in result.stderr
+    assert "Take part as 'silo 1'? [y/N]" in result.stderr
     assert untouched(tmp_path) == bool(code)
 
 

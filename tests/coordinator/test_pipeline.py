@@ -347,7 +347,7 @@ def test_silos_that_show_no_clusters_may_hide_some(seed):
         for silo in silos
     ]
     assert [posterior.n_clusters for posterior in found] == [1, 1]
-    said = ["all rows together" in posterior.diagnostics.verdict for posterior in found]
+    said = ["all rows are taken together" in posterior.diagnostics.verdict for posterior in found]
     assert said == [True, False]
 
 

@@ -82,7 +82,7 @@ class TestRecordsAreNotQuoted:
     @pytest.mark.parametrize(
         ("name", "content", "said"),
         [
-            ("a.csv", "JOHN,SECRET,john\n", "the first line must name the columns"),
+            ("a.csv", "JOHN,SECRET,john\n", "the first line must name each column once"),
             ("a.csv", b"JOHN\xe9,code\n", "it is not in UTF-8"),
             ("a.csv.gz", "JOHN", "a damaged .gz file"),
             ("a.csv.gz", gzip.compress(HEADER.encode() * 9, mtime=0)[:20], "a damaged .gz file"),

@@ -122,7 +122,7 @@ def test_a_killed_process_changes_nothing(federation, tmp_path, victim):
         federation.start_site("site-2", study)
     else:
         federation.kill("server")
-        ends(run, "the server was lost in mid-run")
+        ends(run, "the server was lost mid-run")
         answered = federation.answers(study)
         assert answered < len(NAMES) * 120
         federation.start_server()

@@ -89,7 +89,7 @@ def test_a_release_need_not_say_how_cells_are_read(shard, tmp_path):
         write_release(release_of(shard, components=2), tmp_path / "out", schema, force=True)
         read(tmp_path / "out", study=make_study(schema, ["north"]))
     other = make_study(Schema((replace(zero, name="other"), *others)), ["north"])
-    with pytest.raises(MessageError, match="of other variables or levels than the study's"):
+    with pytest.raises(MessageError, match="with different variables or levels from the study's"):
         read(tmp_path / "out", study=other)
 
 

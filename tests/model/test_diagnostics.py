@@ -103,7 +103,7 @@ def test_a_good_run_is_trusted_one_chain_with_a_caution(seed):
     assert diagnostics.trusted
     assert diagnostics.verdict == (
         f"Trust it: R-hat is at most {rhat:.2f} and there are at least {ess:.0f} effective "
-        "draws on every trace."
+        "draws for every trace."
     )
     alone = diagnose(*make_run(np.random.default_rng(seed), 1, draws=1000))
     assert alone.trusted

@@ -148,7 +148,7 @@ def test_two_spellings_of_one_text_are_one_level(tmp_path):
     assert column.isna().tolist() == [False, False, True, False, False]
     assert sorted(column.cat.categories) == ["+ve", "-ve"]
     (tmp_path / "t.csv").write_text("=x,'=x\n1,2\n")
-    with pytest.raises(DataError, match=r"column names \['=x'\] stand more than once"):
+    with pytest.raises(DataError, match=r"column names \['=x'\] appear more than once"):
         read_table(tmp_path / "t.csv")
 
 

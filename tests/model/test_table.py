@@ -255,7 +255,7 @@ REFUSED = {
     "of many levels": (
         TWICE,
         {"schema": MANY},
-        "leave missing cells empty (NA or None in a frame); otherwise add it to the schema of all silos",
+        "(NA or None in a frame); otherwise add it to the schema of all silos",
     ),
     "missing cell": (
         pd.DataFrame({"x": ["a", None]}),
@@ -264,7 +264,7 @@ REFUSED = {
     ),
     "no rows": (pl.DataFrame({"x": []}), {}, "the table has no rows; give"),
     "one row": (TWICE[:1], {}, "the table has a single row, and clusters need at least 2"),
-    "blank level": (pl.DataFrame({"x": ["a", ""]}), {}, "'x' has cells of blanks alone"),
+    "blank level": (pl.DataFrame({"x": ["a", ""]}), {}, "'x' has blank cells"),
     "spelled otherwise": (
         pd.DataFrame({"colour": ["red", "Blue "], "size": 1}),
         {"schema": COLOURS},
@@ -412,7 +412,7 @@ def test_codes_that_are_none_are_refused(codes, message):
 
 def test_cells_of_blanks_are_named_with_the_cure():
     table = pd.DataFrame({"x": ["a", " ", "b"]})
-    with pytest.raises(DataError, match="has cells of blanks alone; give na_values=' '"):
+    with pytest.raises(DataError, match="has blank cells; give na_values=' '"):
         load(table)
     assert load(table, na_values=" ").missing.tolist() == [1]
 
@@ -467,7 +467,7 @@ def test_commas_that_are_no_decimal_signs_are_left_alone(cells, tmp_path):
 UNREADABLE = {
     "empty.csv": (b"", "is empty"),
     "t.xlsx": (b"x", "unknown kind of file"),
-    "shorter.csv": (b"x;y;z\na;b;c\na;b\n", "looks separated by ';', but not all lines"),
+    "shorter.csv": (b"x;y;z\na;b;c\na;b\n", "looks separated by ';', but its lines differ"),
     "twice.csv": (b"x,y,x\na,b,c\n", r"'x'.*rename or drop"),
     "blank.csv": (b"\n\n", "is empty"),
     "longer.csv": (b"x,y\na,b\na,b,c\n", "cannot be read"),

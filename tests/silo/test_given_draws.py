@@ -84,15 +84,15 @@ def test_what_cannot_be_read_is_named(parts, tmp_path):
     tree = tree_of(*parts)
     for given, how, sentence in (
         ([1, 2], {}, r"north: its draws are of type list; give a mapping with 'weights'"),
-        ({"weights": weights, "mu": means}, {}, "has no 'parameters', but 'weights', 'mu'"),
+        ({"weights": weights, "mu": means}, {}, "has no 'parameters', only 'weights', 'mu'"),
         (known | {"weights": "w"}, {}, "'weights' is not an array of numbers"),
         (known | {"weights": weights[None, None]}, {}, "the weights have 5 axes"),
         (known | {"weights": np.log(weights)}, {}, "if these are logarithms, give exp of them"),
-        (tree, {"weights": "W"}, r"no variable 'W' \(did you mean 'w'\?\), but 'w', 'mu', 'rate'"),
+        (tree, {"weights": "W"}, r"no variable 'W' \(did you mean 'w'\?\), only 'w', 'mu', 'rate'"),
         (tree, {"parameters": ["nu"]}, "no variable 'nu'"),
         (tree_of(*parts, axes=("a", "b", "c")), {}, "no variable but 'w' has the dimension 'a'"),
         (known | {"parameters": {"mu": means[:, :-1]}}, {}, r"that of the weights, \(2, 60, 3\)"),
-        (known | {"parameters": means, "names": ["a"]}, {}, "1 'names' of 2 parameters"),
+        (known | {"parameters": means, "names": ["a"]}, {}, "1 'names' for 2 parameters"),
         (known | {"weights": 2 * weights}, {}, "add up to 2; they must add up to 1"),
         (
             known | {"parameters": {"mu": means * np.nan}},

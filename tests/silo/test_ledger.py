@@ -241,7 +241,7 @@ class TestSilo:
         (table,) = read_ledger(there["ledger"]).tables
         assert table.name == "spring"
         grown = pd.concat([people, people[:1]])
-        known = r"has no table 'summer' yet, and knows 'spring'; if"
+        known = r"has no table 'summer' yet, but knows 'spring'; if"
         with pytest.warns(DataWarning, match=known) as told:
             opened(seed=2, rows=grown, table_name="summer", **there)
         assert told[0].filename == __file__

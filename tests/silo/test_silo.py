@@ -285,5 +285,5 @@ def test_a_store_of_something_else_or_damaged_is_refused(tmp_path, name):
         with pytest.raises(CheckpointError):
             open_store(tmp_path / place, IDENTITY | changes)
     (tmp_path / name).write_bytes(b"[1, 2")
-    with pytest.raises(CheckpointError, match="or delete it: what was in it is made again"):
+    with pytest.raises(CheckpointError, match="or delete it: its contents are made again"):
         open_store(tmp_path, IDENTITY)

@@ -37,7 +37,7 @@ def test_roster_places_every_row(study):
         ),
         ("site", "north", r"has no row of 'north' \(did you mean 'North'\?\); it has 'North', 'b'"),
         ("a", "x", "the silo column 'a' is empty in data row 2"),
-        ("twin", "north", "has 'north', 'north ', which differ only in capitals or blanks"),
+        ("twin", "north", "has 'north', 'north ', which differ only in capitals or spaces"),
     ],
 )
 def test_a_silo_that_is_not_there_is_named(study, column, silo, words):

@@ -284,7 +284,7 @@ WRONG = {
     "vcmc alone": (
         None,
         {"aggregation": "vcmc"},
-        "'vcmc' needs log_likelihood=..., that of each silo's",
+        "'vcmc' needs log_likelihood=..., one for each silo",
     ),
     "no mapping": (None, {"rows": 300}, "rows is of type int; give a mapping from each silo"),
     "half a prior": (None, {"prior": {"mean": 3}}, "prior=.* of 'mean' is 3; give its mean, and"),

@@ -317,5 +317,5 @@ class TestSession:
             session.stop_all(tmp_path)
         lost = SimpleNamespace(list_jobs=fail, close=fail)
         monkeypatch.setattr(flare_api, "new_secure_session", lambda *_, **__: lost)
-        with pytest.raises(SiloError, match=r"lost in mid-run \(ConnectionError\)"):
+        with pytest.raises(SiloError, match=r"lost mid-run \(ConnectionError\)"):
             session.stop_all(tmp_path)

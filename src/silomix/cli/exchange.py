@@ -199,7 +199,7 @@ def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
     questions = exchange_folder.expected_questions(plan)
     asks = f"at most {questions}" if questions else "as many as it takes"
     lines = (
-        f"No --study was given. {silo!r} is about to follow the study of {exchange}:",
+        f"No --study was given. {silo!r} is about to take part in the study of {exchange}:",
         f"  title: {printable(plan.title or 'none')}",
         f"  digest: {digest(plan)}",
         f"  silos: {', '.join(plan.silos)}",
@@ -213,10 +213,10 @@ def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
     if not _at_a_terminal():
         raise typer.BadParameter(
             "nobody has agreed to the study above: give --study and the file that was agreed to, "
-            "or --yes to follow this one"
+            "or --yes to take part in this one"
         )
     with suppress(typer.Abort):
-        if typer.confirm(f"Follow it as {silo!r}?", err=True):
+        if typer.confirm(f"Take part as {silo!r}?", err=True):
             return
     raise PolicyRefusal(f"{silo!r} did not agree to this study; nothing was read or answered")
 

@@ -131,7 +131,7 @@ def enrol_command(signed: Path, *, request: Path, fingerprint: str, out: Path) -
 
 @command()
 def server_command(kit: Path, *, journals: Path | None = None) -> None:
-    """Run the coordinator's server, until it is stopped.
+    """Run the coordinator's server until it is stopped.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def site_command(
     store: Path | None = None,
     **where: Any,
 ) -> None:
-    """Run a silo's site, until it is stopped: it answers the questions of this one study.
+    """Run a silo's site until it is stopped: it answers the questions of this one study.
 
     Parameters
     ----------

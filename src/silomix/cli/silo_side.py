@@ -140,7 +140,7 @@ def release_command(
     """Cluster one silo's rows and write what its policy releases, for its data officer.
 
     Columns that the study does not name are ignored. With --draws, write what the policy releases
-    of a posterior that was sampled elsewhere.
+    from a posterior that was sampled elsewhere.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def ledger_command(
     silomix ledger --data north.csv --allow study.toml
     """
     if allow is not None and new_version:
-        raise typer.BadParameter("--allow and --new-version are two decisions; take one")
+        raise typer.BadParameter("--allow and --new-version are separate decisions; give one")
     path = ledger or (data.resolve().parent if data else Path()) / ledgers.LEDGER
     name = table_name or (str(data.resolve()) if data else None)
     if allow is not None:

@@ -68,8 +68,8 @@ def consensus_notes(
     found = max((release.clusters for release in releases), default=0)
     if len(releases) > 1 and found == 1:
         yield (
-            "No silo shows more than one cluster by itself. Others may show only in all rows "
-            "together, and only the exact strategy finds those."
+            "No silo shows more than one cluster by itself. More may show only when all "
+            "rows are taken together, and only the exact strategy finds those."
         )
     if known is not None and found < known:
         yield f"No silo has more than {found} of the {known} clusters that the study states."

@@ -170,4 +170,4 @@ def _problems(found: CodeList) -> Iterator[str]:
             yield f"{place}: the code {code.code!r} of {name!r} is already in {before}"
         first = spelled.setdefault(name.casefold(), name)
         if first != name:
-            yield f"{place}: {name!r} and {first!r} differ only in capitals; spell them one way"
+            yield f"{place}: {name!r} and {first!r} differ only in capitals; spell them alike"

@@ -35,18 +35,18 @@ MOST_UNLISTED = 10
 
 # Why events and people are left out, by key, in the order of the tests; and what to do.
 REASONS = {
-    "no-person": ("no person id", "fill in whose events they are"),
+    "no-person": ("no person id", "fill in the person id"),
     "unknown-person": ("the person is not in the table of people", "nothing, or add them to it"),
     "bad-period": ("an observation period with unreadable or reversed dates", "repair its dates"),
     "no-observation": ("the person has no observation period", "nothing, or fill in the period"),
     "unobserved": ("the person was not observed between the dates", "nothing, or change the dates"),
-    "no-silo": ("the person has no silo", "fill in the care site or location, or read without"),
+    "no-silo": ("the person has no silo", "fill in the care site or location, or set no silo"),
     "no-birth-year": ("the person has no year of birth", "fill it in, or set no age limit"),
     "age": ("the person's age is outside the limits", "nothing, or choose other ages"),
-    "no-code": ("no code, or concept 0", "map the source codes, if some are of a listed condition"),
+    "no-code": ("no code, or concept 0", "map the source codes, if some mean a listed condition"),
     "bad-code": ("the concept is not a whole number", "correct it: concept ids are whole numbers"),
-    "no-vocabulary": ("no vocabulary", "fill in of which code system the code is"),
-    "unlisted": ("the code is not in the code list", "add the frequent ones of a condition to it"),
+    "no-vocabulary": ("no vocabulary", "fill in the code system"),
+    "unlisted": ("the code is not in the code list", "add frequent codes of your conditions to it"),
     "no-date": ("no date", "fill in when it happened"),
     "bad-date": ("the date cannot be read", "write YYYY-MM-DD, or say the format, as %d/%m/%Y"),
     "outside-window": ("before the first or after the last date", "nothing, or change the dates"),
@@ -182,8 +182,8 @@ class Request:
         if twice:
             wrong = SettingsError if twice[0] < len(self.columns) else DataError
             raise wrong(
-                f"the column {names[twice[0]]!r} would be in the result twice (capitals do not "
-                "count); carry it along once, or rename the condition"
+                f"the column {names[twice[0]]!r} would be in the result twice (case is "
+                "ignored); carry it along once, or rename the condition"
             )
         self.first = _as_day(self.between[0], "first", date.min)
         self.last = _as_day(self.between[1], "last", date.max)
@@ -292,14 +292,14 @@ def _check_meeting(lost: Counter[str], unlisted: Sequence[str], where: str) -> N
     problems = {
         "has no event; check that it is the right table": not events,
         "no event has a person id; check the column of person ids": nobody == events,
-        "no event is of a person in the table of people; check that both have the same kind of "
-        "person id": nobody + lost["unknown-person"] == events,
+        "no event belongs to a person in the table of people; check that both have the same kind "
+        "of person id": nobody + lost["unknown-person"] == events,
         f"none of the {undated:,} listed events counts: {lost['no-date']:,} without a date, "
         f"{lost['bad-date']:,} with one that cannot be read, {lost['outside-window']:,} before the "
         "first or after the last date; check the column of dates and these two, and write dates "
         "as YYYY-MM-DD, or say their format, such as {date_format}": undated,
-        "no event has a code of the list; check the column of codes and how they are spelled: the "
-        f"most frequent ones are {', '.join(map(repr, unlisted))}": unlisted,
+        "no event has a code from the list; check the column of codes and how they are spelled: "
+        f"the most frequent ones are {', '.join(map(repr, unlisted))}": unlisted,
         "no event has a code that can be used; check the column of codes, and that of "
         "vocabularies if there is one": lost["no-code"] + lost["bad-code"] + lost["no-vocabulary"],
     }
@@ -342,6 +342,8 @@ def _finish(connection: Connection, request: Request) -> pd.DataFrame | None:
             options = "(FORMAT parquet, USE_TMP_FILE false)"
             connection.execute(f"COPY ({query}) TO $1 {options}", [str(file.name)])
     except (OSError, load_duckdb().IOException) as error:
-        why = getattr(error, "strerror", None) or "DuckDB does not succeed"
-        raise SettingsError(f"{request.file} cannot be written: {why}; choose another") from None
+        why = getattr(error, "strerror", None) or "DuckDB failed"
+        raise SettingsError(
+            f"{request.file} cannot be written: {why}; choose another file"
+        ) from None
     return None

@@ -63,7 +63,7 @@ CLEANING = {"VARCHAR": "told", "ENUM": "told", "DOUBLE": "digits", "FLOAT": "dig
 ADVICE = {
     "unterminated quote": "a quote is opened and not closed, or not at the end of its cell; close "
     'it, or write "" for a quote inside a quoted cell',
-    "Expected Number of Columns": "it has more or fewer cells than the first line names columns; "
+    "Expected Number of Columns": "it has more or fewer cells than the first line; "
     "correct it, or put quotes around a cell that has a separator in it",
     "Maximum line size": "it is longer than 2 MB; look for a quote that is not closed",
     "Invalid unicode": "it is not in UTF-8; save the file as UTF-8",
@@ -312,7 +312,7 @@ def _read_header(path: Path) -> tuple[list[str], str]:
     columns = [name or f"(column {n})" for n, name in enumerate(cells, start=1)]
     if not columns or len({name.casefold() for name in columns}) < len(columns):
         # a file without header has a record there, which is not shown
-        raise DataError(f"{path}: the first line must name the columns, each once in any capitals")
+        raise DataError(f"{path}: the first line must name each column once (case is ignored)")
     return columns, separator
 
 

@@ -88,7 +88,7 @@ UNUSABLE = "UNION ALL SELECT 'bad-period', person, 0 FROM periods WHERE NOT usab
 
 @dataclass(frozen=True)
 class LongColumns:
-    """How the columns of a long table are called.
+    """What the columns of a long table are called.
 
     Attributes
     ----------
@@ -139,8 +139,8 @@ def read_long(
     codes : a code list: the path of a CSV file, a mapping, or a `CodeList`.
     people : a table with a row per person, in any form that `events` may have: these people are
         kept, with or without events. Left out, everybody whom `events` names is.
-    columns : how the columns are called.
-    carry : columns that go along, such as the hospital: of `people`, or without it of `events`,
+    columns : what the columns are called.
+    carry : columns to keep, such as the hospital: of `people`, or without it of `events`,
         where they must then say the same in all rows of a person.
     between : the first and the last date that count; None for no limit.
     at_least : conditions a person must have to be kept.
@@ -288,7 +288,7 @@ def read_omop(
         vocabularies are for people: an id is enough.
     silo : "care_site" or "location" for a column of that name with the person's care_site_id or
         location_id, which may be text; people without one are dropped.
-    carry : further columns of the table person that go along, such as gender_concept_id.
+    carry : further columns of the table person to keep, such as gender_concept_id.
     between : the first and the last date that count; None for no limit. People who were not
         observed between them are dropped.
     ages : the youngest and the oldest age to keep, in the year of the person's first observed day
@@ -392,8 +392,8 @@ def _in_database(
     homes = sorted({place for place, name in places if name in CLINICAL})
     if not cdm.name and len(homes) > 1:
         raise DataError(
-            f"{file}: tables of patients are in the schemas {', '.join(homes)}; say in which one "
-            "to look (InDatabase, or --schema)"
+            f"{file}: tables of patients are in the schemas {', '.join(homes)}; say which one "
+            "to read (InDatabase, or --schema)"
         )
     home = cdm.name.casefold() or "".join(homes)
     found = {name: InDatabase(file, f"{home}.{name}") for name in wanted if (home, name) in places}

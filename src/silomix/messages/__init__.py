@@ -44,7 +44,7 @@ Tier = Literal["summary", "draws"]
 
 @dataclass(frozen=True)
 class ReleasedDiagnostics:
-    """What a silo says of its own run.
+    """What a silo says about its own run.
 
     Attributes
     ----------

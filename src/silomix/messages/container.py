@@ -235,9 +235,9 @@ def unseal(head: dict[str, Any], arrays: Arrays) -> tuple[Envelope, Any]:
     # what is made of a message is what it says: nothing more is in it, and nothing was coerced
     again: Arrays = {}
     if asdict(envelope) != head or split(record, "", again) != plain:
-        raise MessageError(f"it has fields or values that a {envelope.kind} has not")
+        raise MessageError(f"it has fields or values that a {envelope.kind} does not have")
     if again.keys() != arrays.keys() or _digest(envelope.kind, plain, again) != content:
-        raise MessageError("it does not have the digest of what is in it: it was changed")
+        raise MessageError("its digest does not fit its content: it was changed")
     return envelope, record
 
 

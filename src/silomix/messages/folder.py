@@ -155,8 +155,8 @@ def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:
     shown = [[*map(SHOWN, one.variables)] for one in (schema, study.table_schema) if one]
     if shown[0] != shown[-1]:
         raise MessageError(
-            f"{folder} is a release of other variables or levels than the study's; release again "
-            "with this study file"
+            f"{folder} is a release with different variables or levels from the study's; release "
+            "again with this study file"
         )
     return envelope, record
 
@@ -202,7 +202,7 @@ def _read_folder(source: Path) -> dict[str, bytes]:
             files[entry.name] = read_file(Path(entry.path), left + 1)
             left -= len(files[entry.name])
             if left < 0 or len(files) > MOST_FILES:
-                raise MessageError("it has more files or bytes than are read")
+                raise MessageError("it has more files or bytes than silomix reads")
     if HEAD not in files:
         raise MessageError(f"{HEAD} is missing, so this is not a message")
     return files
@@ -231,5 +231,7 @@ def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema | None
     for_people = {README, NOT_INCLUDED, PICTURE} if schema is not None else set()
     for name in sorted(tables.keys() | files.keys() - for_people):
         if tables.get(name) != files.get(name):
-            raise MessageError(f"{shorten(name)} does not have the numbers and names due, in order")
+            raise MessageError(
+                f"{shorten(name)} does not have the expected numbers and names, in order"
+            )
     return envelope, record, schema

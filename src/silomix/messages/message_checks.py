@@ -210,7 +210,7 @@ def _divergence_query(query: messages.DivergenceCost, terms: Terms) -> Problems:
     names = [release.silo for release in query.releases]
     others = {*terms.study.silos} - {terms.silo}
     if not names or len(set(names)) < len(names) or not others.issuperset(names):
-        yield "shows no releases, one twice, the silo's own, or of silos that are not the study's"
+        yield "shows no releases, one twice, the silo's own, or one from outside the study"
     yield from _shown(query, terms)
     known = 0
     for group in query.groups:
@@ -320,7 +320,7 @@ def breaches(release: Release, policy: Policy, family: Product) -> Problems:
     yield from _broken_rules(release, policy, family)
     if policy.has_rules:
         if release.weights is not None or release.parameters is not None:
-            yield "has draws, which no rule can be held against"
+            yield "has draws, to which no rule can apply"
         if (release.concentration > release.sizes[:, None] * (1 + SAME)).any():
             yield "is surer of a profile than its rows can make it"
 

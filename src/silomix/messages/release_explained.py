@@ -27,7 +27,7 @@ LONGEST_LABEL = 40
 
 FILES = {
     "README.txt": "this page",
-    "message.json": "whose this is, what the silo says of its run, and checksums",
+    "message.json": "whose release this is, what the silo says about its run, and checksums",
     "cluster_sizes.csv": "rows of each cluster",
     "profile.csv": "for each cluster, what each variable is like: shares, means, spreads",
     "checks.csv": "the rules of the policy, and what they did",
@@ -97,7 +97,7 @@ def readme(release: Release, schema: Schema, files: Iterable[str]) -> str:
 
 
 def _what(release: Release, schema: Schema, policy: Policy) -> list[str]:
-    held = "the size and the profile of each cluster, and how sure they are"
+    held = "the size and the profile of each cluster, and how certain they are"
     if release.tier == "draws":
         held = "posterior draws of the clusters' shares and profiles, and summaries of them"
     rounded = ", rounded" if policy.round_to > 1 else ""
@@ -142,9 +142,9 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
         )
     if schema.of_parameters:
         sums = (
-            f"What the silo's rows say of {names} in each cluster, and how surely. How much a "
-            "single row shows in it depends on a model that silomix does not know; whoever owns "
-            "the rows must judge it."
+            f"What the silo's rows say about {names} in each cluster, and how certain that is. How "
+            "much a single row shows in it depends on a model that silomix does not know; whoever "
+            "owns the rows must judge it."
         )
     base, least = policy.round_to, least_units(policy) * policy.round_to
     width = f"to the nearest {base}" if base > 1 else "exactly"
@@ -156,7 +156,7 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
         counts = (
             "The count behind every probability, usually to within one: its mean times the "
             "cluster's size is the number of rows with that level. Small counts can point to "
-            "persons. Rounded sizes do not prevent this if the draws are released too."
+            "individual people. Rounded sizes do not prevent this if the draws are released too."
         )
     smallest = (
         "That a level shown with the smallest possible count has few rows in the cluster: anything "
@@ -178,7 +178,8 @@ def further_questions(policy: Policy) -> list[str]:
     asked = []
     for kind, what in QUESTIONS.items():
         limit: int = getattr(policy.exchanges, kind)
-        times = plural(limit, "point" if kind == "gradients" else "time")
+        noun = "point" if kind == "gradients" else "time"
+        times = "once" if (limit, noun) == (1, "time") else plural(limit, noun)
         often = "without limit" if limit >= UNLIMITED else f"{times} in one study"
         asked.append(f"{what}: {often if limit else 'never'}.")
         if limit and kind in GIVES_AWAY:
@@ -189,7 +190,7 @@ def further_questions(policy: Policy) -> list[str]:
 
 QUESTIONS: dict[str, str] = {
     "divergence": "How well other clusters fit the rows (divergence)",
-    "sharing": "All silos' releases shown to this one, for gradients at them (sharing)",
+    "sharing": "All silos' releases shown to this one, to compute gradients (sharing)",
     "gradients": "The rows' log-likelihood and its gradient (gradients)",
     "distinct_rows": "Distinct rows and their counts, where every count is large (distinct rows)",
     "polish": "Sampled counts or sums over the rows of each cluster (polish)",

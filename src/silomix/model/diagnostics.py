@@ -97,7 +97,7 @@ def _verdict(traces: Mapping[str, Trace]) -> tuple[bool, str]:
     if draws < FEWEST_DRAWS:
         return False, (
             f"Cannot tell: {draws} kept draws a chain are too few to judge; keep at least "
-            f"{FEWEST_DRAWS}, better several hundred."
+            f"{FEWEST_DRAWS}, preferably several hundred."
         )
     moving = {name: trace for name, trace in traces.items() if not np.isnan(trace.rhat)}
     if not moving:
@@ -120,5 +120,5 @@ def _verdict(traces: Mapping[str, Trace]) -> tuple[bool, str]:
     caution = "" if chains > 1 else " With one chain, a mode never visited goes unnoticed."
     return True, (
         f"Trust it: R-hat is at most {rhat:.2f} and there are at least {ess:.0f} effective draws "
-        f"on every trace.{caution}"
+        f"for every trace.{caution}"
     )

@@ -33,7 +33,7 @@ class Schedule:
 
     Attributes
     ----------
-    adaptive : whether `iterations` is only the most: a silo may stop after one of the `blocks`.
+    adaptive : whether `iterations` is only the maximum: a silo may stop after one of the `blocks`.
 
     Examples
     --------
@@ -289,8 +289,8 @@ class Correspondence:
     def pairs_confidence(self) -> list[Floats]:
         """Return, for each silo (local cluster,), its mean confidence with the rest of its group.
 
-        The others count by their rows. A cluster alone in its group is as sure as it is not to
-        share one with any other; one of fewer rows could change it by no more than their share.
+        The others count by their rows. For a cluster alone in its group it is one minus its
+        largest confidence with any other; with a smaller one, times the ratio of their rows.
         """
         if self.confidence is None:
             return [np.full(len(group), np.nan) for group in self.groups]
@@ -346,7 +346,7 @@ class SiloProfiles:
     ----------
     kappa : (draw, variable), κ_q; one draw, a point value, where no polish sampled it.
     parameters : (silo draw, silo, cluster, level), each silo's own profiles. They belong to the
-        posterior's last draws, which are usually more: its weights and its shared profiles at
+        posterior's last draws, not to all of them: its weights and its shared profiles at
         `[-len(parameters):]`.
     """
 

@@ -35,7 +35,7 @@ def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def index_of_sizes(cells: Ints, sizes_a: Ints, sizes_b: Ints) -> float:
-    """Return the adjusted Rand index of two partitions that share so many rows, cell by cell.
+    """Return the adjusted Rand index of two partitions from the rows they share, cell by cell.
 
     Examples
     --------

@@ -205,8 +205,8 @@ def cut_variable(values: Floats, name: str, bins: int, label: str) -> Variable:
         # no level may be empty from the start
         edges = [edge for edge in edges if known.min() < edge <= known.max()]
     if not edges:
-        found = f"{label} cannot be cut into {bins} levels: its quantiles are not different"
-        raise DataError(f"{found}; leave it out of {{bins}}, or give it more of them", bins=None)
+        found = f"{label} cannot be cut into {bins} levels: its quantiles are not distinct"
+        raise DataError(f"{found}; leave it out of {{bins}}, or ask for more levels", bins=None)
     names = [spell(edge) for edge in edges]
     between = [f"{low} to {high}" for low, high in pairwise(names)]
     levels = (f"below {names[0]}", *between, f"{names[-1]} or more")

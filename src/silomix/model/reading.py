@@ -141,7 +141,7 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
             bare = bare.map(lambda cell: cell.replace(",", "."), na_action="ignore")
         frame[from_spreadsheet(name)] = pd.Categorical(bare)
     if decimals:
-        text = f"{path}: commas in the numbers of {quoted(decimals)} are read as decimal signs"
+        text = f"{path}: commas in the numbers of {quoted(decimals)} are read as decimal commas"
         warn(DataWarning(f"{text}; if they are not, separate columns by commas"))
     frame.attrs[PACKED_TEXT] = True
     return read_table(frame)
@@ -171,10 +171,12 @@ def _check_header(header: list[str], separator: str) -> None:
     for sign in SIGNS:
         if len(header) == 1 and sign != separator and sign in header[0]:
             found = f"has one column, {header[0][:40]!r}, and looks separated by {sign!r}"
-            raise DataError(f"{found}, but not all lines have as many columns: correct them")
+            raise DataError(
+                f"{found}, but its lines differ in their number of columns: correct them"
+            )
     repeated = [name for name, times in Counter(header).items() if name and times > 1]
     if repeated:
-        raise DataError(f"column names {repeated} stand more than once; rename or drop the others")
+        raise DataError(f"column names {repeated} appear more than once; rename or drop the others")
 
 
 def _read_parquet(path: Path) -> nw.DataFrame[Any]:

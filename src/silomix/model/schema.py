@@ -67,7 +67,7 @@ class Schema:
 
     Attributes
     ----------
-    variables : those of one kind beside each other, in the order of `families.all_kinds`.
+    variables : those of one kind next to each other, in the order of `families.all_kinds`.
     missing : "marginalise" leaves a missing cell out of the likelihood (exact under missing at
         random); "level" makes it one more level, `MISSING_LEVEL`, of the variables that have it.
 

@@ -42,13 +42,13 @@ NAMES_ROWS = re.compile(r"(?i:(?:^|[\W_])(?:id|ids|pid|mrn|nhs|nr|no|number))$|[
 
 # What follows a list of the columns that have a problem.
 PROBLEMS = {
-    "spelling": "they differ only in capitals or blanks; if they are one level, spell them alike",
+    "spelling": "they differ only in capitals or spaces; if they are one level, spell them alike",
     "missing": "taken as they stand; if they mean a missing cell, give {na_values}",
-    "words": "taken as levels; for numbers, name the other cells in {na_values}, write points",
+    "words": "taken as levels; for numbers, name other cells in {na_values}, or use decimal points",
     "many": "taken as levels; leave out identifiers and free text with {exclude}",
     "identifier": "taken as numbers; if they name rows, give {id} of fit, or {exclude}",
-    "alike": "they say the same in every row, which counts twice; leave one out with {exclude}",
-    "ticks": "empty cells are left out, so that tells nothing; if empty means no, give {missing}",
+    "alike": "they say the same in every row, so this counts twice; leave one out with {exclude}",
+    "ticks": "empty cells are left out, so it tells nothing; if empty means no, give {missing}",
 }
 
 

@@ -191,7 +191,7 @@ def infer_schema(
     found.sort(key=lambda variable: all_kinds().index(variable.kind))
     if list(kinds.values()).count("gaussian-full") == 1:
         text = f"{where}: a single column is 'gaussian-full', which is the same as 'gaussian'"
-        _warn(f"{text}; declare it so, since a policy can round its sums, or add another")
+        _warn(f"{text}; declare it as 'gaussian', whose sums a policy can round, or add another")
     told = guess_told(found, kinds, "kinds")
     if told:
         logger.info(told)
@@ -223,7 +223,7 @@ def encode(
     if schema.of_parameters:
         raise DataError(
             f"{where}: rows cannot be read here: the study knows parameters of clusters that were "
-            "sampled elsewhere, and not the model of a row. Compute P(cluster | row) with the "
+            "sampled elsewhere, but not the model of a row. Compute P(cluster | row) with the "
             "density of your own model, at posterior.weights and posterior.parameters"
         )
     frame = read_table(table)
@@ -371,7 +371,7 @@ def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple
         levels = sorted(levels, key=float) if numbers else levels
     blank = next((level for level in levels if not level.strip()), None)
     if blank is not None:
-        raise DataError(f"{label} has cells of blanks alone; give {{na_values}}", na_values=blank)
+        raise DataError(f"{label} has blank cells; give {{na_values}}", na_values=blank)
     if not levels:
         _warn_missing_in_full(label)
     return tuple(levels)

@@ -108,7 +108,7 @@ class Posterior(Parts):
     weights : (draw, cluster), each cluster's share of the rows of all silos.
     weights_by_silo : (draw, silo, cluster), its share of each silo's rows.
     profile_draws : (draw, cluster, parameter), the profiles that the silos share, numbers in
-        the units of the study. `parameters` has those of the table.
+        the units of the study. `parameters` has them in those of the table.
     correspondence : which local clusters make up each cluster; None if none were matched.
     silo_weights : how much each silo counts; None if the draws are not weighted means.
     diagnostics : whether to trust it.
@@ -142,7 +142,7 @@ class Posterior(Parts):
         Parameters
         ----------
         names : by number, "1" as well as 1, or by present name, what clusters are called; the
-            others keep their number alone.
+            others keep only their number.
 
         Examples
         --------
@@ -278,8 +278,8 @@ class Posterior(Parts):
         Parameters
         ----------
         table : any frame or path with the study's variables; missing cells are summed out.
-        silo : the column that names each row's silo, or the silo that all rows are of: its own
-            weights and its own profiles count. Rows for which the column names an unknown silo,
+        silo : the column that names each row's silo, or the silo that all rows are from: its own
+            weights and its own profiles are used. Rows for which the column names an unknown silo,
             or none, get the global weights and the shared profiles, and so do all rows without
             `silo`.
         threads : cores to use; all when left out. The result does not depend on it.
@@ -362,7 +362,7 @@ class Posterior(Parts):
         ----------
         level : share of the draws inside the highest-density intervals.
         frame_like : "pandas", "polars", "pyarrow", or a frame of that library.
-        silo : the silo whose own profiles these are; left out, the profiles that the silos
+        silo : the silo whose own profiles these are; by default, the profiles that the silos
             share. Where a cluster has one profile everywhere, the two are the same.
         layout : "tidy" has a line per cluster and level or parameter, "wide" a line per level or
             parameter and the mean in a column per cluster.
@@ -402,9 +402,9 @@ class Posterior(Parts):
 
         Parameters
         ----------
-        cluster : the only one to describe, by number or name; left out, all of them in turn.
+        cluster : the only one to describe, by number or name; by default, all of them in turn.
         level, frame_like : as for `summary`; `level` is that of the interval of the difference.
-        margin : smallest scaled difference worth a word; 0 makes `probability` that of the sign.
+        margin : smallest scaled difference to mention; 0 makes `probability` that of the sign.
 
         Returns
         -------
@@ -413,7 +413,7 @@ class Posterior(Parts):
 
             - cluster, variable, level_name: as in `profiles`.
             - mean, whole: the level's probability, or the number's mean, in the cluster and in
-              all rows, the cluster's among them.
+              all rows, the cluster's included.
             - difference, lower, upper, interval: between the two, in the units of the table; of a
               "log-gaussian" number, of its logarithms.
             - scaled: the difference of a level over √(w(1 − w)), w its probability in the whole; of
@@ -459,7 +459,7 @@ class Posterior(Parts):
         id : the column of `table` that names each row, or (row,), the names themselves. Those that
             `fit` was given are the default for the rows that were fitted; a saved posterior does
             not have them, since it may be handed on.
-        table, silo, threads : other rows than those that were fitted; as for `membership`.
+        table, silo, threads : rows other than those that were fitted; as for `membership`.
         probabilities : whether to add the probability of each cluster: p0, p1, …
         frame_like : as for `summary`.
 

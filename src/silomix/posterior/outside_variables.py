@@ -158,7 +158,7 @@ def compare_outside(
     """Compare the clusters in variables that were not clustered, such as age or mortality.
 
     `method` "averaged" compares each cluster with the rest of the rows, and allows for rows whose
-    cluster is not sure: it regresses on their memberships (Bolck, Croon and Hagenaars, 2004;
+    cluster is uncertain: it regresses on their memberships (Bolck, Croon and Hagenaars, 2004;
     Vermunt, 2010) in several draws of the posterior, and pools these (Rubin, 1987). This is right
     if the clusters are, and if the variable does not depend on the clustered ones within a cluster.
 
@@ -207,7 +207,7 @@ def compare_outside(
     one_of("method", method, AGAINST)
     check_level(level)
     if labels is not None and method != "labels":
-        raise SettingsError('labels are for method="labels"; leave them out, or give it')
+        raise SettingsError('labels are for method="labels"; leave them out, or set it')
     if method == "averaged" and posterior.n_draws < 2:
         raise SettingsError("averaging needs two draws or more; give {method}", method="labels")
     frame, used, clusters = read_table(table), 0, posterior.n_clusters
@@ -253,7 +253,7 @@ def regress_membership(
 ) -> Any:
     """Return how the odds of being in a cluster depend on covariates, such as age or sex.
 
-    A multinomial logistic regression that allows for rows whose cluster is not sure, in several
+    A multinomial logistic regression that allows for rows whose cluster is uncertain, in several
     draws of the posterior, pooled. It is right if the clusters are, and if the covariates do not
     change the clustered variables within a cluster.
 
@@ -288,8 +288,8 @@ def regress_membership(
     clusters = posterior.n_clusters
     if clusters < 2 or reference not in range(clusters):
         raise SettingsError(
-            f"reference is {reference!r}; give a cluster's number, 0 to {clusters - 1}, of two or "
-            "more"
+            f"reference is {reference!r}; give a cluster's number, from 0 to {clusters - 1}; there "
+            "must be two or more"
         )
     frame = read_table(table)
     targets = read_outside(frame, covariates, na_values)

@@ -148,12 +148,12 @@ def _shared(arrays: Arrays, name: str) -> NDArray[Any]:
 
 
 def load(path: str | Path) -> Posterior:
-    """Read a posterior that `Posterior.save` wrote, or that stands in a folder of results.
+    """Read a posterior that `Posterior.save` wrote, or that is in a folder of results.
 
     Raises
     ------
     FileError
-        When the file is missing, damaged, of another version, or no saved posterior.
+        When the file is missing, damaged, of another version, or not a saved posterior.
 
     Examples
     --------

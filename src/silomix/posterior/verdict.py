@@ -88,12 +88,12 @@ class PosteriorDiagnostics:
 
     Attributes
     ----------
-    silos : by name, what each silo says of its own run; empty where silos did not sample alone.
+    silos : by name, what each silo says about its own run; empty where silos did not sample alone.
     elbo : (step,), the objective of the aggregation at each step of the best start; None when
         no objective was maximised.
     polish : None when no polish was asked for.
     chains : how chains that ran over all silos at once mixed; None when there were none.
-    confidence : how sure the matching of the least sure cluster is; None where none was sampled.
+    confidence : how certain the least certain match is; None where none was sampled.
     smallest : expected rows of the smallest cluster; None where it is not known.
     notes : sentences, such as that a limit of the aggregation was reached.
     """
@@ -255,7 +255,8 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
         f"the draws had settled after {plural(diagnostics.rounds, 'polish round')}": checked,
     }
     found = [reason for reason, holds in reasons.items() if holds]
-    return f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else found[0]
+    comma = "," if len(found) > 2 else ""
+    return f"{', '.join(found[:-1])}{comma} and {found[-1]}" if len(found) > 1 else found[0]
 
 
 @dataclass(frozen=True)

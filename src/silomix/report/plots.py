@@ -61,7 +61,7 @@ def cluster_sizes(posterior: Posterior, ax: Axes | None = None, *, level: float 
 def number_of_clusters(
     posterior: Posterior, ax: Axes | None = None, *, at_least: float = characterise.SMALL
 ) -> Axes:
-    """Draw how many of the clusters hold at least such a share of the rows, over the draws.
+    """Draw how many of the clusters have at least a given share of the rows, over the draws.
 
     Examples
     --------
@@ -87,8 +87,8 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
 
     Parameters
     ----------
-    table : rows to draw beneath, where they are: those of one's own silo. Each lies at the mean of
-        its levels; missing cells are left out.
+    table : rows to draw beneath, if they are here: those of one's own silo. Each lies at the mean
+        of its levels; missing cells are left out.
 
     Examples
     --------
@@ -303,7 +303,7 @@ def agreement(summary: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def coverage(
     summary: pd.DataFrame, ax: Axes | None = None, *, parameter: str = "pi", level: float = 0.95
 ) -> Axes:
-    """Draw how often intervals hold the true value, ± two standard errors, and should hold it.
+    """Draw how often intervals hold the true value, ± two standard errors, and the nominal level.
 
     Parameters
     ----------

@@ -106,7 +106,8 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         own = "'s mixture was fitted elsewhere" if study.table_schema.of_parameters else own
         yield "Sample", f"Each silo{own}.", ""
         matched = f"Clusters of different silos were matched by {matching}."
-        yield "Match", matched, str(getdoc(study.matching)).partition("\n")[0]
+        meaning = str(getdoc(study.matching)).partition("\n")[0]
+        yield "Match", matched, f"This {meaning[0].lower()}{meaning[1:]}"
         yield "Aggregate", f"{how}.", str(Aggregation.model_fields["method"].description)
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")

@@ -145,7 +145,7 @@ class Sweeps(Options):
     ----------
     burn_in, kept : sweeps dropped, and sweeps kept.
     budget : the most blocks that are sampled at once. With more, they are first shuffled into
-        parts of so many, each part's clusters become blocks, and so on: the steps of SIGN.
+        parts of this size, each part's clusters become blocks, and so on: the steps of SIGN.
 
     Examples
     --------

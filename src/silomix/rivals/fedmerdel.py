@@ -73,7 +73,7 @@ class Search(Options):
     settle : the most updates between two rounds of moves.
     sweeps : the most updates in all.
     refine : updates before a deletion is judged.
-    tolerance : a rise of the lower bound by less is none.
+    tolerance : a smaller rise of the lower bound counts as none.
 
     Examples
     --------

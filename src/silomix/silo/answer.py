@@ -102,7 +102,7 @@ def permit(query: messages.Query, silo: Silo) -> None:
     ):
         raise MessageError(
             f"{silo.name}: the release that the coordinator shows as its own is not the one that "
-            "it made; show the one that it answered"
+            "it made; show the one that it sent"
         )
     if isinstance(query, messages.ShareReleases | messages.DivergenceCost):
         for release in query.releases:
@@ -119,7 +119,7 @@ def _check_shown(release: messages.Release, silo: Silo) -> None:
     for problem in breaches(release, silo.policy, silo.study.pooled_model.family):
         raise PolicyRefusal(
             f"{silo.name}: the release that it is shown as that of {release.silo!r} {problem}, "
-            f"and its own policy {silo.policy.name!r} would not let such a one out; use a "
+            f"and its own policy {silo.policy.name!r} would not let such a release out; use a "
             "study that shows no releases, or let all silos have the same minimum_count and "
             "round_to, and ask where that release comes from",
             code="shown",

@@ -99,7 +99,7 @@ def read_draws(
         )
     lacking = quoted([name for name in ("weights", "parameters") if name not in given])
     if lacking:
-        text = f"{silo}: the mapping of its draws has no {lacking}, but {quoted(list(given))}"
+        text = f"{silo}: the mapping of its draws has no {lacking}, only {quoted(list(given))}"
         raise DataError(f"{text}; give both 'weights' and 'parameters'")
     found = _read_arrays(given, silo, labels)
     problem = _problem(found)
@@ -148,7 +148,7 @@ def _read_arrays(given: Mapping[str, Any], silo: str, labels: Mapping[str, Label
         array = _as_numbers(parameters, "parameters", silo)
         names = given.get("names") or [f"parameter {k + 1}" for k in range(array.shape[-1])]
         if len(names) != array.shape[-1]:
-            text = f"{silo}: there are {len(names)} 'names' of {array.shape[-1]} parameters"
+            text = f"{silo}: there are {len(names)} 'names' for {array.shape[-1]} parameters"
             raise DataError(f"{text}; give a name for each")
         parameters = {name: array[..., place] for place, name in enumerate(names)}
     columns: dict[str, Floats] = {}
@@ -157,7 +157,7 @@ def _read_arrays(given: Mapping[str, Any], silo: str, labels: Mapping[str, Label
         if array.shape[: weights.ndim] != weights.shape:
             raise DataError(
                 f"{silo}: {name!r} has the shape {array.shape}, and must begin with that of the "
-                f"weights, {weights.shape}; leave out what is not of each cluster"
+                f"weights, {weights.shape}; leave out what does not describe each cluster"
             )
         along = labels.get(name) or [range(size) for size in array.shape[weights.ndim :]]
         columns |= _columns(str(name), array, along)
@@ -182,7 +182,7 @@ def _read_group(
     for name in (weights, *(parameters or ())):
         if name not in known:
             hint = did_you_mean(name, known)
-            text = f"{silo}: its posterior has no variable {name!r}{hint}, but {quoted(known)}"
+            text = f"{silo}: its posterior has no variable {name!r}{hint}, only {quoted(known)}"
             advice = "name the variables with {weights} and {parameters}"
             raise DataError(f"{text}; {advice}", weights=None, parameters=None)
     shares = group[weights]

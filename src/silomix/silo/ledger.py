@@ -192,9 +192,9 @@ def open_account(
     others = [other for other in known if not other.startswith(name)]
     if others and own not in known:
         told = (
-            f"{path} has no table {own!r} yet, and knows {quoted(others)}; if this is one of them "
-            "with other rows, stop here and give its name with --table-name: what left from it "
-            "counts"
+            f"{path} has no table {own!r} yet, but knows {quoted(others)}; if this is one of them "
+            "with other rows, stop here and give its name with --table-name: what has left it "
+            "still counts"
         )
         warn(DataWarning(told))
     return account
@@ -216,7 +216,7 @@ def read_ledger(path: Path) -> Ledger:
         reason = getattr(error, "strerror", "it is damaged, or of another version of silomix")
         raise FileError(
             f"the ledger {path} cannot be read, and without it nobody can tell what has left this "
-            f"table: {reason}. Let its owner run this, or bring it back from a copy. Only if there "
+            f"table: {reason}. Let its owner run this, or restore it from a copy. Only if there "
             "is none, and the owner accepts that nothing is counted, move it away"
         ) from None
 
@@ -237,7 +237,7 @@ def _changing(path: Path) -> Iterator[Ledger]:
     except OSError as error:
         raise FileError(
             f"the ledger {path} cannot be written: {error.strerror}; what leaves must be counted, "
-            "so nothing does: give another place with --ledger FILE, and use that one from then on"
+            "so nothing leaves: give another place with --ledger FILE, and use it from then on"
         ) from None
 
 
@@ -303,7 +303,7 @@ def begin_version(path: Path, table: str | None = None) -> Ledger:
         known = ledger.table(table)
         if not known.versions:
             raise SettingsError(
-                f"nothing has left from {known.name!r}, as far as {path} knows: there is no older "
+                f"nothing has left {known.name!r}, as far as {path} knows: there is no older "
                 "version of it; `silomix ledger` lists the tables"
             )
         known.versions.append(Version(since=_now()))

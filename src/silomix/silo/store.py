@@ -175,9 +175,9 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
         reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise CheckpointError(
             f"{folder} cannot be used as the silo's store ({reason}); give another folder that can "
-            "be written. If this one is damaged, bring it back from a copy, or delete it: what was "
-            "in it is made again, and so is the count of answered questions, from the answers that "
-            "are still in the exchange"
+            "be written. If this one is damaged, restore it from a copy, or delete it: its "
+            "contents are made again, and so is the count of answered questions, from the answers "
+            "that are still in the exchange"
         ) from error
     if others:
         raise CheckpointError(

@@ -61,7 +61,7 @@ class CohortTruth:
     conditions : names of the conditions.
     chances : (cluster, condition), of independent conditions, before anyone with fewer than two
         of them is drawn again.
-    at_least_two : (cluster,), share of people who are not.
+    at_least_two : (cluster,), share of people who are not drawn again.
     prevalence : (cluster, condition), share of a cluster's people with the condition: what a
         fit estimates.
     """
@@ -100,7 +100,7 @@ def simulate_cohort(
     the clusters, the prevalence of each condition, which conditions are frequent or rare in
     which cluster, the mean and spread of their number, sex, death, ages and regions are those
     of the paper's tables 6, 7, 8, 10 and 11. Within a cluster conditions are independent, and
-    who has fewer than two is drawn again.
+    people with fewer than two are drawn again.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def simulate_cohort(
 
     Returns
     -------
-    table : age_at_entry, sex, region, died, age_at_death (NaN for who lives), then a column of
+    table : age_at_entry, sex, region, died, age_at_death (NaN for survivors), then a column of
         0 and 1 for each of `silomix.simulate.cohort.CONDITIONS`.
     truth : what it was drawn from.
 
@@ -202,7 +202,7 @@ def truth_files(path: Path) -> tuple[Path, Path]:
 def best_labels(rows: Table | Array, truth: CohortTruth) -> Ints:
     """Return the most probable cluster of each row, (row,), if the planted truth were known.
 
-    No fit can expect to tell more rows right; other labels may have a higher adjusted Rand
+    No fit can expect to label more rows right; other labels may have a higher adjusted Rand
     index. The posterior of cluster c is proportional to
     w_c Π_q p_cq^x_q (1 − p_cq)^(1 − x_q) / P(two or more | c).
 

@@ -75,9 +75,9 @@ class Setting(NamedTuple):
     @property
     def help(self) -> str:
         """What it is for, its default, and the paper's value."""
-        values = {"default": self.default, "the paper's": self.paper}
+        values = {"default": self.default, "paper:": self.paper}
         shown = [f"{what} {value}".lower() for what, value in values.items() if value is not None]
-        return f"{self.text.removesuffix('.')} ({', '.join(shown)})." if shown else self.text
+        return f"{self.text.removesuffix('.')} ({'; '.join(shown)})." if shown else self.text
 
 
 def _inside(annotation: Any) -> Iterator[Any]:
@@ -172,14 +172,14 @@ def make_study(
     schema : the variables every silo has.
     silos : their names, in the order that random streams are dealt in.
     preset : "paper" for the method of Fendler et al. (2026), "files" for silos that answer by
-        file, "network" for silos that are online; other keywords win over it.
+        file, "network" for silos that are online; other keywords override it.
     settings : those of `fit`, by word or, where there are options, by record. Left out,
         `burn_in` is half of `iterations` and `thin` keeps about `kept` draws of each silo.
 
     Raises
     ------
     SettingsError
-        When a keyword is unknown or a value is out of its limits.
+        When a keyword is unknown or a value is outside its limits.
 
     Examples
     --------

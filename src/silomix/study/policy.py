@@ -61,7 +61,7 @@ class Exchanges(Record):
     here by what it gives away: policy files and explained releases say the same. Costs of a
     reference made of other silos' releases count under `divergence`, one question a round under
     `polish`, which the exact strategy asks too, and under `gradients` the points at which the
-    log-likelihood and its gradient are told: a question is about as many as it has starting points
+    log-likelihood and its gradient are given: a question is about as many as it has starting points
     times draws. `sharing` counts sets of releases, those of all silos, to ask about.
 
     Attributes
@@ -251,7 +251,7 @@ def read_policy(path: str | Path) -> Policy:
     Raises
     ------
     SettingsError
-        With all that is wrong in the file, in its own words.
+        With all that is wrong in the file, by the names it uses.
 
     Examples
     --------

@@ -55,10 +55,12 @@ def read_roster(table: Table, column: str | None) -> Roster:
     cells = read_cells(found, f"the silo column {column!r}")
     if cells.missing.any():
         row = np.argmax(cells.missing) + 1
-        raise DataError(f"the silo column {column!r} is empty in data row {row}; fill or remove it")
+        raise DataError(
+            f"the silo column {column!r} is empty in data row {row}; fill it in or remove the row"
+        )
     for group in alike(cells.texts):
         text = f"the silo column {column!r} has {quoted(group)}"
-        raise DataError(f"{text}, which differ only in capitals or blanks: spell them alike")
+        raise DataError(f"{text}, which differ only in capitals or spaces: spell them alike")
     names = sorted(cells.texts, key=natural)
     places = np.array([names.index(text) for text in cells.texts], dtype=np.int64)
     return Roster(tuple(names), places[cells.codes])
@@ -77,7 +79,7 @@ def read_ids(table: Table, column: str, *, is_repeated: bool = False) -> Array:
     named, n = int((rows == 1).sum()), len(cells.codes)
     if not is_repeated and named < n:
         told = f"the column {column!r} tells {named} of {plural(n, 'row')} apart (it repeats "
-        told += f"{quoted(repeated, MOST_NAMED) or 'nothing but blanks'})"
+        told += f"{quoted(repeated, MOST_NAMED) or 'only blank cells'})"
         warn(DataWarning(f"{told}; each row is clustered by itself"))
     return np.array([*cells.texts, None], dtype=object)[cells.codes]
 

@@ -127,7 +127,7 @@ def check_variables(variables: tuple[VariableSettings, ...]) -> tuple[VariableSe
     check_distinct(tuple(variable.name for variable in variables))
     places = [all_kinds().index(variable.kind) for variable in variables]
     if places != sorted(places):
-        raise rule(f"must stand in the order of their kinds: {', '.join(all_kinds())}")
+        raise rule(f"must be in the order of their kinds: {', '.join(all_kinds())}")
     return variables
 
 
@@ -250,7 +250,7 @@ class MatchingSettings(Record):
 
 
 class Hungarian(MatchingSettings):
-    """Match clusters one to one with those of a reference silo.
+    """Matches clusters one to one with those of a reference silo.
 
     Examples
     --------
@@ -262,7 +262,7 @@ class Hungarian(MatchingSettings):
 
 
 class Divergence(MatchingSettings):
-    """Match each silo in turn to a running reference, at a cost computed on its own rows.
+    """Matches each silo in turn to a running reference, at a cost computed on its own rows.
 
     Attributes
     ----------
@@ -284,7 +284,7 @@ class Divergence(MatchingSettings):
 
 
 class Ball(MatchingSettings):
-    """Connect clusters whose profiles are closer than a radius.
+    """Connects clusters whose profiles are closer than a radius.
 
     Attributes
     ----------
@@ -303,7 +303,7 @@ class Ball(MatchingSettings):
 
 
 class Evidence(MatchingSettings):
-    """Merge groups of clusters while the evidence for them rises.
+    """Merges groups of clusters while the evidence for them rises.
 
     Examples
     --------

@@ -75,7 +75,7 @@ def read_study(path: str | Path) -> Study:
     Raises
     ------
     SettingsError
-        With all that is wrong in the file, in its own words.
+        With all that is wrong in the file, by the names it uses.
 
     Examples
     --------

@@ -264,8 +264,8 @@ def check_silo(name: str) -> str:
     if not fits or name.split(".")[0].lower() in DEVICES:
         raise rule(
             f"is {quote(name)}; a silo's name becomes a file name: it must have 1 to "
-            f"{LONGEST_SILO_NAME} characters that can be seen, none of {NOT_IN_FILE_NAMES}, no "
-            "space or full stop at either end, and not be one that Windows keeps, such as con"
+            f"{LONGEST_SILO_NAME} visible characters, none of {NOT_IN_FILE_NAMES}, no "
+            "space or full stop at either end, and not be one that Windows reserves, such as con"
         )
     return name
 
@@ -277,7 +277,7 @@ def check_roster(names: tuple[str, ...]) -> tuple[str, ...]:
     for (folded, name), (next_folded, next_name) in pairwise(spelled):
         if folded == next_folded:
             both = f"{quote(name)} and {quote(next_name)}"
-            raise rule(f"lists {both}, one file name on some computers; rename one of them")
+            raise rule(f"lists {both}, the same file name on some computers; rename one of them")
     return names
 
 

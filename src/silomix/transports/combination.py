@@ -70,9 +70,9 @@ def combine(
 ) -> Posterior:
     """Put together the posteriors of mixtures that were fitted elsewhere, one for each silo.
 
-    The silos' clusters are matched, and their draws aggregated, by what their posteriors say of the
-    parameters, taken as normal where these can be any numbers. There is no polish, and nothing can
-    be said of rows.
+    The silos' clusters are matched, and their draws aggregated, by what their posteriors say about
+    the parameters, taken as normal after the transforms. There is no polish, and nothing can be
+    said about rows.
 
     Parameters
     ----------
@@ -80,12 +80,12 @@ def combine(
         cluster) or (draw, cluster, element), or one array (draw, cluster, parameter) with "names";
         chains may come first. Or an ArviZ DataTree or InferenceData, its group `posterior`, or the
         path of its netCDF file.
-    rows : by silo, how many it has; left out, what its weights are worth.
+    rows : by silo, how many it has; by default, what its weights are worth.
     weights, parameters : names of these variables in a DataTree; by default all that have the
         dimension of the weights are parameters.
     component : the dimension of the components; by default that of the weights, or a variable's
         last.
-    transforms : by parameter, "log", "logit" or "none"; left out, by where all of its draws lie.
+    transforms : by parameter, "log", "logit" or "none"; by default the range of its draws decides.
     prior : by parameter, mean and standard deviation of the normal prior, transformed, that every
         silo had; it then counts once. Left out, the priors are taken as too wide to matter.
     smallest : weight that a component must have in most draws to be a cluster.
@@ -138,9 +138,7 @@ def combine(
             raise SettingsError(text, prior=...)
     if method == "vcmc" and len(draws) > 1:
         if not log_likelihood:
-            text = (
-                "{aggregation} needs {log_likelihood}, that of each silo's rows: only from Python"
-            )
+            text = "{aggregation} needs {log_likelihood}, one for each silo: only in Python"
             raise SettingsError(text, aggregation="vcmc", log_likelihood=...)
         check_named("log_likelihood", log_likelihood, draws, needed=True)
     study, releases, notes = sum_up_draws(
@@ -167,7 +165,9 @@ def combine_releases(folders: Sequence[Path], **settings: Any) -> Posterior:
     for folder in folders:
         release, schema = read_release(folder)
         if not schema.of_parameters or release.silo in draws:
-            problem = "is the second of its silo" if release.silo in draws else "is of a table"
+            problem = (
+                "is the second of its silo" if release.silo in draws else "was made from a table"
+            )
             advice = "give one of each silo, made with silomix release --draws"
             raise SettingsError(f"{folder}, a release of {release.silo!r}, {problem}; {advice}")
         model = PooledModel(WHOLE, make_family(schema, WHOLE), int(settings.get("seed", 0)))

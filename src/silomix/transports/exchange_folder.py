@@ -44,13 +44,13 @@ them is in this folder, as CSV, JSON, TXT and PNG files that can be read before 
 
 study.json    every setting of the study; its digest starts with {digest}
 questions/    what the coordinator asks, 0001 first; for-... is for that silo alone
-answers/      one folder for each silo, with what left it: a folder for each question
+answers/      one folder for each silo, with what has left it: a folder for each question
 
 This study asks of each silo, as far as the silo's own policy allows:
 {asked}
 
 The cluster of each row stays in the silo. A silo needs study.json and questions/ of this folder;
-back to the coordinator goes the silo's own folder in answers/.
+the silo's own folder in answers/ goes back to the coordinator.
 
 The silos and their folders in answers/:
 {silos}
@@ -60,13 +60,13 @@ A silo answers all its open questions with
     silomix answer FOLDER --silo NAME --data TABLE --study STUDY --policy POLICY
 
 where FOLDER is this folder, TABLE the silo's own table, STUDY the study file that the silo agreed
-to, and POLICY its own rules of what may leave.
+to, and POLICY its own rules about what may leave.
 The coordinator then runs
 
     silomix coordinate study.toml --exchange FOLDER --out RESULTS
 
 which asks the next question, or writes the results if there is none. Either can be stopped at any
-moment and run again. A file that was changed is refused by name: bring it again, unchanged.
+moment and run again. If a file was changed, it is refused and named: bring it again, unchanged.
 """
 
 

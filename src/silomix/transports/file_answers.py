@@ -164,6 +164,6 @@ def _check_release(left: Any, silo: Silo) -> None:
     if isinstance(made, Refused) or not same_draws(left, made):
         raise StudyMismatch(
             f"{silo.name}: the release that it handed over came from another table, or was made "
-            "under another tier, minimum count or rounding; answer with the table and the policy "
-            "of then, or delete all its answers and ask the coordinator to begin again"
+            "under another tier, minimum count or rounding; answer with the earlier table and "
+            "policy, or delete all its answers and ask the coordinator to begin again"
         )

@@ -187,8 +187,9 @@ def describe(
     if low:
         yield (
             f"The weight of {', '.join(low)} fell to the floor, {settings.floor:g}: with "
-            "alpha below one the objective rewards a silo for vanishing when clusters are its "
-            "own, and without the floor it has no maximum. See whether those clusters are real."
+            "alpha below one the objective can grow as the weight of a silo with clusters of its "
+            "own vanishes, and has no maximum without the floor. Check whether those clusters "
+            "are real."
         )
     if not found.converged and settings.solver.method != "few-rounds":
         tried = f"after {len(found.trace)} evaluations"

@@ -105,7 +105,7 @@ def divergence_groups(
         if not release.policy["exchanges"]["divergence"]:
             raise PolicyRefusal(
                 f"{release.silo}: its policy does not let its release be shown to other silos, nor "
-                'other clusters be held against its rows, as the matching "divergence" needs; '
+                'other clusters be compared with its rows, as the matching "divergence" needs; '
                 "choose another matching, or let the policy's owner allow exchanges.divergence"
             )
     tried = enumerate(orders(releases, settings, rng))

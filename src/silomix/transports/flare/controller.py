@@ -59,8 +59,8 @@ class NoAnswer(SiloError):
         self.silo, self.code = silo, code if code in WHY else "failed"
         super().__init__(
             f"{silo} has no answer to question {question}: {WHY[self.code]}; its own log says "
-            "more. What was answered is kept: the same command goes on from there, and --without "
-            f"{silo} goes on without it"
+            "more. What was answered is kept: the same command continues from there, and --without "
+            f"{silo} continues without it"
         )
 
 
@@ -138,8 +138,8 @@ class RemoteSilos:
             check_envelope(envelope, self.study, silo, number, query)
         except MessageError as error:
             raise CheckpointError(
-                f"{path} does not answer question {number} to {silo}, which may be asked by "
-                f"another version of silomix or of a package ({error}); go on with that version, "
+                f"{path} does not answer question {number} to {silo}, perhaps because another "
+                f"version of silomix or of a package asked it ({error}); go on with that version, "
                 f"or delete {self.journal} to ask everything again"
             ) from None
         return record

@@ -110,7 +110,7 @@ def connected(kit: Path) -> Iterator[Any]:
         raise
     except Exception as error:  # FLARE has many kinds
         raise SiloError(
-            f"the server was lost in mid-run ({type(error).__name__}); start it again and give "
+            f"the server was lost mid-run ({type(error).__name__}); start it again and give "
             "the same command: what was answered is kept"
         ) from error
     finally:
@@ -131,7 +131,7 @@ def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
         if time.monotonic() >= latest:
             raise SiloError(
                 f"not connected after {seconds:g} s: {', '.join(sorted(absent))}; start "
-                "`silomix flare site` there, or decide to go on --without"
+                "`silomix flare site` there, or go on with --without"
             )
         time.sleep(LOOK_EVERY)
 

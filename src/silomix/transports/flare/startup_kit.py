@@ -261,8 +261,8 @@ def check_names(silos: Sequence[str], host: str) -> None:
             raise SettingsError(
                 f"the silo {name!r} cannot have a kit by that name: FLARE allows letters without "
                 "accents, digits, - and _, at most 60, and the server, its host, the admin, the "
-                "authority and every other silo have names of their own, capitals apart; rename "
-                "it in the study, and in the silo column if there is one"
+                "authority and every other silo must have different names, whatever the case; "
+                "rename it in the study, and in the silo column if there is one"
             )
         taken.add(name.lower())
 
@@ -318,7 +318,7 @@ def _check_request(request: Path, silo: str, key: str) -> None:
         if found.get(field) != value:
             raise FileError(
                 f"{request} has the {field} {str(found.get(field))[:80]!r}, not {value!r}; sign "
-                f"only what {silo} itself says that it sent, by another channel than the request"
+                f"only what {silo} says that it sent, over a channel other than the request's"
             )
 
 
@@ -335,7 +335,7 @@ def _run_flare(*words: str | Path) -> dict[str, Any]:
         reason = said.replace("Invalid arguments. — ", "").strip().rstrip(".")
         raise FileError(
             f"FLARE refuses: {reason}; nothing was made. If somebody sent the file, ask for "
-            "another, and compare fingerprints anew"
+            "another, and compare fingerprints again"
         )
     return dict(answer["data"])
 
