@@ -159,7 +159,8 @@ def _read(estimator: FederatedMixture, X: Any, *, reset: bool) -> tuple[Any, str
     """Check the columns of X as scikit-learn does; return a frame, and its silo column if any."""
     silo = estimator.silo
     if nw.dependencies.is_into_dataframe(X):
-        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        checked = X if reset else _with_unused(estimator, X)
+        validate_data(estimator, checked, reset=reset, skip_check_array=True)
         if silo is None or isinstance(silo, str):
             return X, silo
         raise SettingsError(f"silo is {silo!r} and X is a frame: give the column's name")
@@ -176,6 +177,22 @@ def _read(estimator: FederatedMixture, X: Any, *, reset: bool) -> tuple[Any, str
         f"silo is {silo!r} and X is an array of {n} columns: give the index of one; in a pipeline, "
         'set_output(transform="pandas") on the earlier steps keeps names'
     )
+
+
+def _with_unused(estimator: FederatedMixture, X: Any) -> Any:
+    """Return the frame with the columns that `fit` left out, which new rows need not have."""
+    frame, names = nw.from_native(X), getattr(estimator, "feature_names_in_", ())
+    used = {
+        estimator.silo,
+        *(one.column for one in estimator.posterior_.study.table_schema.variables),
+    }
+    unused = [name for name in names if name not in used and name not in frame.columns]
+    if not unused:
+        return X
+    whole = frame.with_columns(nw.lit(None).alias(name) for name in unused)
+    # what fit has not seen goes last, for scikit-learn to name
+    known = [name for name in names if name in whole.columns]
+    return whole.select(*known, *(name for name in frame.columns if name not in known)).to_native()
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

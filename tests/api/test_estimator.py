@@ -56,6 +56,19 @@ def test_is_silomix_fit(fitted, table):
     assert_array_equal(fitted.feature_names_in_, table[0].columns)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_new_rows_need_not_have_columns_that_were_left_out(table, library):
+    rows = table[0].assign(died="no", ward=range(len(table[0])))
+    model = FederatedMixture(silo="silo", exclude=["died", "ward"], **SHORT).fit(rows)
+    new = rows.drop(columns=["died", "ward"]).head(5)
+    given = pl.from_pandas(new) if library == "polars" else new
+    assert_array_equal(model.predict_proba(given), model.predict_proba(rows.head(5)))
+    with pytest.raises(ValueError, match="missing:\n- x1"):
+        model.predict(given.drop(columns="x1") if library == "pandas" else given.drop("x1"))
+    with pytest.raises(ValueError, match="unseen at fit time:\n- more"):
+        model.predict(new.assign(more=1))
+
+
 def test_methods_are_those_of_the_posterior(fitted, table):
     membership = fitted.posterior_.membership(table[0], "silo")
     assert_array_equal(fitted.predict_proba(table[0]), membership)

@@ -201,7 +201,7 @@ REFUSED = [
     ([*STUDY, "--kind", "x1"], 2, "'x1' is not NAME=VALUE"),
     ([*STUDY, "--bins", "x1=2", "--bins", "x1=3"], 2, "'x1=3' names the same twice"),
     ([*STUDY, "--kind", "x3=gaussian"], 4, "--kind names 'x3', which is not among the variables"),
-    ([*STUDY, "--kind", "x1=normal"], 4, "--kind 'normal' is not known; choose one of"),
+    ([*STUDY, "--kind", "x1=normal"], 4, "--kind 'normal' of 'x1' is not known; choose one of"),
     ([*STUDY, "--bins", "x1=two"], 4, "--bins is 'two'; it must be a whole number, at least 2"),
     ([*STUDY, "--kind", "patient=poisson"], 3, "'patient' has 'p0' in data row 1, which is no"),
     ([*OF_A_STUDY, "--kind", "x1=poisson"], 2, "leave out --kind"),
@@ -310,8 +310,8 @@ def test_kinds_are_declared_or_told(tmp_path, noted):
     common = ["study", table, "--silo", "site", "--out", out, "--force"]
     told = words(run(*common).stdout)
     assert (
-        "age, dose are taken as numbers (gaussian); dose is split into whether it is 0 and its "
-        "other values; declare --kind to change that"
+        "age, dose are taken as numbers (gaussian, independent within a cluster); "
+        "dose is split into whether it is 0 and its other values; declare --kind to change that"
     ) in told
     assert "age gaussian, about 49.2 with scale 21.7" in told
     logs = run(*common, "--kind", "dose=gaussian,age=log-gaussian")

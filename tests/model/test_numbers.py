@@ -109,8 +109,8 @@ def test_a_value_of_many_rows_is_modelled_apart(missing, caplog):
         shard = load(table, missing=missing)
     (told,) = caplog.messages
     assert told == (
-        "income, age are taken as numbers (gaussian); income is split into whether it is 0 and "
-        "its other values; declare kinds to change that"
+        "income, age are taken as numbers (gaussian, independent within a cluster); "
+        "income is split into whether it is 0 and its other values; declare kinds to change that"
     )
     twin, income, _ = shard.schema.variables
     levels = ("no", "yes") + (MISSING_LEVEL,) * (missing == "level")
@@ -220,7 +220,10 @@ def test_numbers_that_cannot_be_used_are_refused(case):
             {"bins": {"sex": 2}},
             "bins names 'sex', which is not among the variables; they are 'age'",
         ),
-        ({"kinds": {"age": "normal"}}, "kinds='normal' is not known; choose one of 'categorical'"),
+        (
+            {"kinds": {"age": "normal"}},
+            "kinds='normal' of 'age' is not known; choose one of 'categorical'",
+        ),
         ({"bins": {"age": 1}}, "bins is 1; it must be a whole number, at least 2"),
         (
             {"bins": {"age": 2}, "kinds": {"age": "gaussian"}},

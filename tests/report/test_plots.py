@@ -14,9 +14,10 @@ from silomix import plots
 from silomix.errors import MissingDependency, SettingsError, SilomixError
 from silomix.model.schema import Schema, Variable
 from silomix.posterior.characterise import cluster_map
+from silomix.posterior.outside_variables import compare_outside
 from silomix.report.display import LIGHT
 
-STUDY_FIGURES = {"agreement", "coverage"}
+STUDY_FIGURES, OUTSIDE = {"agreement", "coverage"}, "outside"
 FIGURES = sorted({*dir(plots)} - {"save_figure"})
 
 
@@ -27,9 +28,21 @@ def study():
     return frame.assign(**{"ARI se": 0.01, "pi": 0.95, "pi se": 0.02})
 
 
+@pytest.fixture
+def compared(posterior, rng):
+    """Ages and wards, of which the labels of 60 rows tell nothing."""
+    table = pd.DataFrame({v.name: rng.choice(v.levels, 60) for v in SCHEMA.variables})
+    table["age"], table["ward"] = rng.normal(60, 9, 60), rng.choice([*"abc"], 60)
+    labels = np.arange(60) % posterior.n_clusters
+    return compare_outside(posterior, table, ["age", "ward"], method="labels", labels=labels)
+
+
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_is_drawn_on_the_axis_given_and_labelled(name, drifting, study, tmp_path):
-    draw, given = getattr(plots, name), study if name in STUDY_FIGURES else drifting
+def test_a_figure_is_drawn_on_the_axis_given_and_labelled(
+    name, drifting, study, compared, tmp_path
+):
+    others = dict.fromkeys(STUDY_FIGURES, study) | {OUTSIDE: compared}
+    draw, given = getattr(plots, name), others.get(name, drifting)
     backend = mpl.get_backend()
     ax = Figure(layout="constrained").add_subplot()
     assert draw(given, ax) is ax
@@ -42,6 +55,23 @@ def test_a_figure_is_drawn_on_the_axis_given_and_labelled(name, drifting, study,
     assert mpl.get_backend() == backend
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or not pyplot.get_fignums()
+
+
+def test_outside_variables_are_drawn_with_their_intervals(compared):
+    frame = compared.frame()
+    ages = frame[frame["variable"] == "age"]
+    ax = plots.outside(compared)
+    np.testing.assert_allclose(ax.get_lines()[0].get_ydata(), ages["estimate"])
+    ends = np.array([line[:, 1] for line in ax.collections[0].get_segments()])
+    np.testing.assert_allclose(ends, ages[["estimate_lower", "estimate_upper"]])
+    shares = plots.outside(compared, variable="ward")
+    assert [text.get_text() for text in shares.get_legend().get_texts()] == [
+        "ward = a",
+        "ward = b",
+        "ward = c",
+    ]
+    with pytest.raises(SettingsError, match="ward"):
+        plots.outside(compared, variable="wards")
 
 
 def test_figures_show_the_means_in_the_colours_of_the_report(posterior):

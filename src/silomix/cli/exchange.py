@@ -18,7 +18,7 @@ from silomix.cli.command import by_column, command, settings_of, show_results
 from silomix.cli.terminal import Shown, exit_code
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
-from silomix.messages import REFUSALS
+from silomix.messages import REFUSALS, Release
 from silomix.messages.progress import showing
 from silomix.model.files import private_file
 from silomix.model.sentences import listing
@@ -278,12 +278,14 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Gr
         return Group(
             Text(rules), Text("No question is open. To answer a refused one again: --again.")
         )
-    lines = []
+    lines, runs = [], []
     for item in done:
+        if isinstance(item.reply, Release):
+            runs.append(Text(f"The silo's own run: {item.reply.diagnostics.verdict}"))
         if item.refused:
             leaves = f"refused: {REFUSALS[item.refused]}"
         else:
             leaves = reply(item.reply, silo.study)[0]
         lines.append((item.number, exchange_folder.spelled(item.question), leaves, item.bytes))
     table = pd.DataFrame(lines, columns=["question", "asked", "leaves", "bytes in files"])
-    return Group(Text(rules), frame_view(table, left=["asked", "leaves"]))
+    return Group(Text(rules), frame_view(table, left=["asked", "leaves"]), *runs)

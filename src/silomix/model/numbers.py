@@ -122,7 +122,8 @@ def guess_told(variables: Sequence[Variable], declared: Collection[str], setting
         for variable in variables
         if variable.source
     ]
-    parts = [f"{listing(guessed)} {taken} (gaussian)"] if guessed else []
+    apart = ", independent within a cluster" if len(guessed) > 1 else ""
+    parts = [f"{listing(guessed)} {taken} (gaussian{apart})"] if guessed else []
     parts += split + ([f"taken as levels: {listing(spaced)}"] if spaced else [])
     return "; ".join([*parts, f"declare {setting} to change that"])
 

@@ -72,12 +72,12 @@ def spoken(silo: str) -> str:
     return f"silo {silo}" if silo.isdecimal() else silo
 
 
-def one_of(name: str, word: str, choices: Collection[str]) -> None:
-    """Refuse a word that is none of the choices."""
+def one_of(name: str, word: str, choices: Collection[str], of: str = "") -> None:
+    """Refuse a word that is none of the choices; `of` says of what, where there are several."""
     if word not in choices:
         listed = ", ".join(map(repr, choices))
         hint = did_you_mean(str(word), choices)
-        text = f"{{{name}}} is not known{hint}; choose one of {listed}"
+        text = f"{{{name}}}{of} is not known{hint}; choose one of {listed}"
         raise SettingsError(text, **{name: word})
 
 

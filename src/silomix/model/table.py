@@ -314,8 +314,8 @@ def _check_declared(
                 hint = did_you_mean(name, names) or f"; they are {quoted(names)}"
                 text = f"{{{setting}}} names {name!r}, which is not among the variables{hint}"
                 raise SettingsError(text, **{setting: None})
-    for word in kinds.values():
-        one_of("kinds", word, declared_words())
+    for name, word in kinds.items():
+        one_of("kinds", word, declared_words(), f" of {name!r}")
     for name, count in bins.items():
         at_least("bins", count, 2)
         if kinds.get(name, "categorical") != "categorical":

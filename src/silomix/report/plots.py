@@ -13,6 +13,7 @@ import numpy as np
 
 from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
 from silomix.model.reading import Table, read_table
+from silomix.model.sentences import one_of
 from silomix.model.table import encode
 from silomix.posterior import characterise
 from silomix.posterior.characterise import contrast_of, spread
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.posterior import Posterior
+    from silomix.posterior.outside_variables import Outside
 
 # By the end of a file's name, what to leave out, so that one figure makes one file.
 NO_STAMP = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
@@ -175,6 +177,41 @@ def scaled_difference(
     scaled = contrast_of(posterior).scaled[:, shown].T
     words = ("scaled difference", "Scaled difference from the whole population")
     return _heat(ax, scaled, names, posterior.cluster_names, words)
+
+
+def outside(found: Outside, ax: Axes | None = None, *, variable: str | None = None) -> Axes:
+    """Draw an outside variable in each cluster, with intervals; dashed over all rows.
+
+    Parameters
+    ----------
+    found : what `silomix.compare_outside` returned.
+    variable : the column, of which the mean or the shares of levels are drawn; the first if None.
+
+    Examples
+    --------
+    >>> rows = table.assign(age=40.0 + 10 * truth.labels + [0, 1, 2, 3] * 100)
+    >>> found = silomix.compare_outside(posterior, rows, ["age"], silo="silo")
+    >>> silomix.plots.outside(found).get_title()
+    'age in each cluster, 95% CI'
+    """
+    name = found.comparisons[0].variable if variable is None else variable
+    one_of("variable", name, [*dict.fromkeys(one.variable for one in found.comparisons)])
+    levels, ax = [one for one in found.comparisons if one.variable == name], _axis(ax)
+    at = np.arange(found.posterior.n_clusters)
+    for place, one in enumerate(levels):
+        reach = np.array(
+            [one.estimate - one.estimate_lower, one.estimate_upper - one.estimate]
+        ).clip(min=0.0)
+        _beside(ax, (place, len(levels)), at, one.estimate, reach, one.name)
+        colour = COLOURS[place % len(COLOURS)]
+        ax.axhline(one.whole, color=colour, linewidth=0.8, linestyle="--")
+    if levels[0].level is not None:
+        ax.legend(fontsize=8)
+    _name_ticks(ax, found.posterior.cluster_names)
+    shown = "mean" if levels[0].level is None else "share of the cluster"
+    title = f"{name} in each cluster, {found.level:.0%} CI"
+    ax.set(xlabel="cluster", ylabel=shown, title=title)
+    return ax
 
 
 def _shown(posterior: Posterior, *, both_levels: bool) -> tuple[Ints, list[str]]:
@@ -338,16 +375,9 @@ def _compare_methods(ax: Axes | None, summary: pd.DataFrame, value: str) -> Axes
     cells, methods = summary["cell"].unique().tolist(), summary["method"].unique()
     for place, method in enumerate(methods):
         lines = summary[summary["method"] == method]
-        shift = (place - (len(methods) - 1) / 2) * 0.6 / len(methods)
-        ax.errorbar(
-            [cells.index(cell) + shift for cell in lines["cell"]],
-            lines[value].to_numpy(),
-            ERRORS * lines[f"{value} se"].to_numpy(),
-            fmt=MARKERS[place % len(MARKERS)],
-            color=COLOURS[place % len(COLOURS)],
-            capsize=3,
-            label=str(method),
-        )
+        reach = ERRORS * lines[f"{value} se"].to_numpy()
+        at = np.array([cells.index(cell) for cell in lines["cell"]])
+        _beside(ax, (place, len(methods)), at, lines[value].to_numpy(), reach, str(method))
     ax.set_xticks(range(len(cells)), cells, rotation=20, ha="right", fontsize=8)
     ax.legend(fontsize=8)
     return ax
@@ -376,6 +406,22 @@ def save_figure(ax: Axes, path: str | Path, *, dpi: int = 150) -> Path:
     with mpl.rc_context({"svg.hashsalt": "silomix"}):
         figure.savefig(target, dpi=dpi, metadata=NO_STAMP[kind])
     return target
+
+
+def _beside(
+    ax: Axes, place: tuple[int, int], at: Ints, values: Floats, reach: Floats, label: str
+) -> None:
+    """Draw one of several series of values with their intervals, side by side at each place."""
+    number, series = place
+    ax.errorbar(
+        at + (number - (series - 1) / 2) * 0.6 / series,
+        values,
+        reach,
+        fmt=MARKERS[number % len(MARKERS)],
+        color=COLOURS[number % len(COLOURS)],
+        capsize=3,
+        label=label,
+    )
 
 
 def _axis(ax: Axes | None, size: tuple[float, float] = (6.4, 4.0)) -> Axes:
