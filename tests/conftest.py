@@ -44,8 +44,13 @@ class Resume:
 
     def pytest_runtest_logreport(self, report):
         # one process alone writes: the one that hears from all workers
-        if report.when == "call" and report.passed and not hasattr(self.config, "workerinput"):
+        if hasattr(self.config, "workerinput"):
+            return
+        if report.when == "call" and report.passed:
             self.passed.add(report.nodeid)
+        elif report.failed:  # what comes after a test counts too
+            self.passed.discard(report.nodeid)
+        if report.when != "setup":
             self.config.cache.set("silomix/passed", [self.tree, sorted(self.passed)])
 
     def pytest_sessionfinish(self, session, exitstatus):
@@ -57,7 +62,7 @@ def digest_of_tree() -> str:
     """Return a digest of everything that a test may read."""
     digest = hashlib.sha256()
     rooms = ["src", "tests", "docs", "examples", "r", "benchmarks", "reproduction"]
-    files = [path for room in rooms for path in (ROOT / room).rglob("*.*")]
+    files = [path for room in rooms for path in (ROOT / room).rglob("*")]
     for path in sorted([*files, *ROOT.glob("*.*"), ROOT / "Makefile"]):
         if path.is_file() and not {"__pycache__", "_build"} & set(path.parts):
             digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())

@@ -170,6 +170,11 @@ as_setting <- function(value) {
 #' @export
 silomix_table <- function(data) {
   if (!is.data.frame(data)) stop("data is of class ", class(data)[1], "; give a data frame")
+  if (anyDuplicated(names(data))) {
+    stop("two columns are named '", names(data)[anyDuplicated(names(data))], "'; rename one")
+  }
+  wide <- vapply(data, function(x) length(dim(x)) > 1, logical(1))
+  if (any(wide)) stop("column '", names(data)[wide][1], "' is a matrix; split it into columns")
   python("pandas")$DataFrame(reticulate::r_to_py(lapply(data, to_column)))
 }
 

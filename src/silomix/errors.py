@@ -5,6 +5,10 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def as_keyword(name: str, value: object) -> str:
@@ -132,9 +136,14 @@ def as_note(warning: Warning | str) -> str:
     return str(warning).removesuffix(".") + "."
 
 
+def _module(frame: FrameType) -> str:
+    # code that runs without a name of its own has none, or None
+    return frame.f_globals.get("__name__") or ""
+
+
 def warn(warning: Warning | str) -> None:
     """Issue a warning at the caller's line: the first that is not in this package."""
     frame, level = inspect.currentframe(), 1
-    while frame is not None and frame.f_globals["__name__"].partition(".")[0] == "silomix":
+    while frame is not None and _module(frame).partition(".")[0] == "silomix":
         frame, level = frame.f_back, level + 1
     warnings.warn(warning, stacklevel=level)

@@ -309,6 +309,13 @@ def test_a_fit_knows_its_file_and_its_gaps_unless_a_policy_keeps_them(seed, tmp_
     assert (kept.assignment.missing, kept.provenance.table) == (None, "")
 
 
+def test_code_without_a_module_is_warned_too():
+    call = "from silomix.errors import DataWarning, warn; warn(DataWarning('odd'))"
+    with pytest.warns(DataWarning, match="odd"):
+        exec(call, {})
+    exec(call, {"__name__": None})  # Python itself warns nobody then
+
+
 def test_a_result_keeps_what_was_warned_of_in_its_table(seed):
     table = make_table(seed).assign(crp=np.random.default_rng(seed).normal(5, 1, 120).round(2))
     table.loc[:9, "crp"] = -9.0

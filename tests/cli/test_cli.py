@@ -671,8 +671,10 @@ def test_demo_tells_and_writes(demo):
         assert found.record["verdict"] in told
 
 
-@pytest.mark.parametrize("out", ["page.html", "folder"])
+@pytest.mark.parametrize("out", ["page.html", "folder", "folder.2026"])
 def test_report_writes_a_page_or_into_a_folder(demo, tmp_path, out):
+    if "2026" in out:
+        (tmp_path / out).mkdir()
     result = run("report", demo[0], "--out", tmp_path / out)
     page = tmp_path / out if out.endswith("html") else tmp_path / out / "report.html"
     assert result.exit_code == 0, result.output

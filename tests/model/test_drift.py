@@ -82,6 +82,23 @@ def test_tables_follow_antoniak(shape, n, rng):
     assert p_value(counts, twins.table_masses(1.3 * shape, n)) < FALSE_ALARM
 
 
+@pytest.mark.statistical
+@pytest.mark.parametrize(("shape", "n"), [(6e4, 200_000), (1e9, 200_000), (2e5, 10_000_000)])
+def test_tables_of_sums_of_large_counts_have_their_mean_and_variance(shape, n, rng):
+    drawn = np.array([kernels.draw_tables(shape, n, rng) for _ in range(8_000)])
+
+    def apart(shape):
+        opens = shape / (shape + np.arange(n))
+        mean, variance = opens.sum(), (opens * (1 - opens)).sum()
+        return (drawn.mean() - mean) / np.sqrt(variance / 8_000), drawn.var() / variance - 1
+
+    # errors of the mean, and of the variance by √(2/8000)
+    z, ratio = apart(shape)
+    assert abs(z) < 4
+    assert abs(ratio) < 4 * np.sqrt(2 / 8_000)
+    assert abs(apart(1.3 * shape)[0]) > 4
+
+
 def test_sums_of_tables_are_their_twins(seed):
     counts, shared = random_case(seed, most=400)
     compiled, plain = np.random.default_rng(seed), np.random.default_rng(seed)

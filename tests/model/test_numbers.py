@@ -188,6 +188,11 @@ REFUSED = {
         "'x' has dates or times, such as '2026-01-01'; leave it out with",
     ),
     "times": (pd.to_datetime(DAYS), {}, "or turn it into a number, such as an age"),
+    "a code of another program": (
+        [*range(20, 60), 8.99e307],
+        {"kinds": {"x": "gaussian"}},
+        "8.99e+307 in data row 41, which is too far from the other numbers: more than 1e+12 times",
+    ),
     "identifier": ([*range(100, 160)], {}, "numbers the rows, 100 to 159, each once: looks"),
     "nothing": ([None, None], {"kinds": {"x": "gaussian"}}, "'gaussian' and is missing in every"),
     "one bin": ([1, 1, 1], {"bins": {"x": 2}}, "'x' cannot be cut into 2 levels"),

@@ -123,6 +123,8 @@ def test_a_covariate_that_separates_has_an_estimate(rng):
     [
         (["x1"], {}, SettingsError),
         (["age"], {"reference": 3}, SettingsError),
+        (["age"], {"reference": True}, SettingsError),
+        (["age"], {"reference": 1.0}, SettingsError),
         (["age"], {"level": 2}, SettingsError),
         (["age", "twice"], {}, DataError),
         (["nowhere"], {}, DataError),

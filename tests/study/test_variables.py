@@ -85,12 +85,11 @@ def test_every_key_changes_the_digest(path):
                 {"location": 23400.0},
                 {"scale": 25000.0},
                 {"transform": "log"},
-                {"spike": 1.0},
-                {"spike": None},
             )
         ),
+        (*VARIABLES[:2], *(replace(v, spike=1.0) for v in VARIABLES[2:4]), *VARIABLES[4:]),
         (VARIABLES[0], replace(VARIABLES[1], edges=(55.0,)), *VARIABLES[2:]),
-        (*VARIABLES[:2], replace(VARIABLES[2], source="crp"), *VARIABLES[3:]),
+        (*VARIABLES[:2], replace(VARIABLES[2], source="wages"), *VARIABLES[3:]),
     ]
     digests = {digest(make_study(Schema(each), ["north", "south"])) for each in others}
     assert len(digests) == len(others)
@@ -135,6 +134,34 @@ def test_what_a_kind_cannot_have_is_refused(path, place, change, sentence):
     with pytest.raises(SettingsError) as caught:
         read_study(path)
     assert f"\n  - variables.{place + 1}.{sentence}" in str(caught.value)
+
+
+CUT = Variable("cut", ("low", "high"), edges=(5.0,))
+SPIKE = Variable("income is 7", ("no", "yes"), spike=7.0, source="income")
+ASKED_TWICE = {
+    "another cut": (replace(CUT, name="income"), VARIABLES[2]),
+    "another spike": (SPIKE, *VARIABLES[2:4]),
+    "another value beside the numbers": (SPIKE, VARIABLES[3]),
+    "numbers with their spike": (VARIABLES[2], replace(VARIABLES[3], spike=None)),
+    "counts too": (SPIKE, replace(VARIABLES[5], name="income")),
+}
+
+
+@pytest.mark.parametrize("variables", ASKED_TWICE.values(), ids=ASKED_TWICE)
+def test_a_column_is_asked_for_once(variables):
+    """Each release is rounded by itself: many cuts of one column would give single rows away."""
+    text = "are both made of the column 'income'"
+    with pytest.raises(SettingsError, match=text):
+        make_study(Schema(variables), ["north", "south"])
+
+
+def test_a_cut_reads_no_other_column(path):
+    text = path.read_text("utf-8").replace(
+        "spike = 0.0\nsource", "spike = 0.0\nedges = [1]\nsource"
+    )
+    path.write_text(text, "utf-8")
+    with pytest.raises(SettingsError, match="edges cuts numbers, and so does spike"):
+        read_study(path)
 
 
 def test_kinds_that_are_mixed_up_are_refused():

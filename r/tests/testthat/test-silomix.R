@@ -117,4 +117,8 @@ test_that("what cannot be used is refused in words", {
   expect_error(silomix_fit(as.matrix(people)), "data frame")
   expect_error(silomix_fit(people, silo = "hospital", id = "patient"), "'admitted' has dates")
   expect_error(silomix_fit(people[2:4], components = "many"), "components")
+  expect_error(silomix_fit(cbind(people, age = 1)), "two columns are named 'age'")
+  wide <- people
+  wide$both <- cbind(1:rows, 1:rows)
+  expect_error(silomix_fit(wide), "'both' is a matrix")
 })

@@ -45,7 +45,8 @@ TEXTS = {
         "outside": "Columns to compare between clusters, not to cluster: age,ward=levels,sex=f.",
         "covariates": "Unclustered columns that may explain membership; odds in odds.csv only.",
         "outside_method": "averaged (default) allows for uncertain rows; labels: as in the paper.",
-        "na_value": "-9,age=99: codes for missing cells, -9 in all columns, 99 in one; repeatable.",
+        "na_value": "-9,age=99.9: codes for missing cells, -9 everywhere, 99.9 in one column; "
+        "repeatable.",
         "missing": "marginalise (default) skips missing cells; level, if they are informative.",
         "frequency": "Column of counts, if each row stands for several identical ones.",
         "study": "The study file that all silos have, such as study.toml.",

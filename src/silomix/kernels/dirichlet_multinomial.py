@@ -22,6 +22,11 @@ STIRLING = 8.0
 DENSE = 0.2
 # nobody will open a table whose probability is smaller
 NEVER = 1e-13
+# tables of more customers are drawn together where the shape, too, is larger: as for sums of large
+# counts. For levels it never is: their shapes are at most those of `GRID`.
+MANY = 50_000
+# a sum of that many coins is as good as normal with this variance
+NORMAL = 300.0
 
 
 @njit(cache=True, inline="always")
@@ -103,6 +108,21 @@ def log_probability(counts: Ints, mean: Floats, first: int, last: int, kappa: fl
 
 
 @njit(cache=True)
+def _draw_many(shape: float, n: int, rng: Rng) -> int:
+    """Draw Σ_{0<i<n} Bernoulli(a / (a + i)) for a large n by its mean and variance.
+
+    Where the variance is small nearly all open a table: how many do not is Poisson.
+    """
+    first, last = shape + 0.5, shape + n - 0.5
+    mean = shape * math.log1p((n - 1) / first)
+    variance = mean - shape * shape * (n - 1) / (first * last)
+    if variance < NORMAL:
+        return n - 1 - min(rng.poisson(max(n - 1 - mean, 0.0)), n - 1)
+    drawn = round(mean + math.sqrt(variance) * rng.standard_normal())
+    return min(max(drawn, 0), n - 1)
+
+
+@njit(cache=True)
 def draw_tables(shape: float, n: int, rng: Rng) -> int:
     """Draw Σ_{i<n} Bernoulli(a / (a + i)): the tables that n customers open (Antoniak, 1974).
 
@@ -111,6 +131,8 @@ def draw_tables(shape: float, n: int, rng: Rng) -> int:
     """
     if n == 0:
         return 0
+    if min(shape, n) > MANY:
+        return 1 + _draw_many(shape, n, rng)
     tables, i = 1, 1
     while i < n:
         bound = shape / (shape + i)

@@ -41,6 +41,9 @@ SPIKE_LEVELS = ("no", "yes")
 LONGEST_COUNTING = 50
 # So many digits of a location or an edge go into the study file, which all silos read.
 DIGITS = 3
+# No number is farther from the others, in scales: its square would swallow all the rest. Codes for
+# missing cells of other programs, such as 8.99e307, are.
+FARTHEST = 1e12
 # The interquartile range of a normal distribution, in standard deviations.
 NORMAL_RANGE = 1.349
 
@@ -154,7 +157,14 @@ def in_units(values: Floats, variable: Variable, label: str) -> Floats:
     values = _transformed(values, variable, label)
     if KINDS[variable.kind].units == "raw":
         return values
-    return (values - variable.location) / variable.scale
+    # a huge number may be beyond all numbers in these units
+    with np.errstate(over="ignore"):
+        cells = (values - variable.location) / variable.scale
+    far = np.abs(cells) > FARTHEST
+    if far.any():
+        what = f"is too far from the other numbers: more than {FARTHEST:.0e} times their spread"
+        raise _refused(label, spell(values[np.argmax(far)]), far, what)
+    return cells
 
 
 def number_variable(values: Floats, name: str, word: str, label: str) -> Variable:

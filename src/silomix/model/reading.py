@@ -142,7 +142,8 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
         frame[from_spreadsheet(name)] = pd.Categorical(bare)
     if decimals:
         text = f"{path}: commas in the numbers of {quoted(decimals)} are read as decimal commas"
-        warn(DataWarning(f"{text}; if they are not, separate columns by commas"))
+        text += "; if they are not, separate columns by commas; write codes in {na_values} as 99.9"
+        warn(DataWarning(text, na_values=None))
     frame.attrs[PACKED_TEXT] = True
     return read_table(frame)
 

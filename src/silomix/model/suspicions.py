@@ -142,7 +142,7 @@ def _missing_codes(rows: Mapping[str, int], *, is_number: bool) -> list[str]:
         return codes if len(codes) == len(numbers) < len(rows) - 1 else []
     low, high = others[0], others[-1]
     near = (max(0.0, 2 * low - high) if low >= 0 else 2 * low - high, 2 * high - low)
-    reach = GAPS * np.diff(others).max() if len(others) > MOST_WHOLE_LEVELS else np.inf
+    reach = GAPS * float(np.diff(others).max()) if len(others) > MOST_WHOLE_LEVELS else np.inf
     near = max(near[0], low - reach), min(near[1], high + reach)
     return [
         text

@@ -95,6 +95,8 @@ class VariableSettings(Record):
             raise rule("and spike need each other; give both or none", key="source")
         if self.spike is not None and levels != SPIKE_LEVELS:
             raise rule(f"must be {list(SPIKE_LEVELS)}, since there is a spike", key="levels")
+        if self.spike is not None and self.edges is not None:
+            raise rule("cuts numbers, and so does spike; give one of them", key="edges")
         if self.edges is not None:
             is_rising = all(low < high for low, high in pairwise(self.edges))
             if not self.edges or not is_rising or len(levels) != len(self.edges) + 1:
@@ -128,7 +130,25 @@ def check_variables(variables: tuple[VariableSettings, ...]) -> tuple[VariableSe
     places = [all_kinds().index(variable.kind) for variable in variables]
     if places != sorted(places):
         raise rule(f"must be in the order of their kinds: {', '.join(all_kinds())}")
+    _check_columns(variables)
     return variables
+
+
+def _check_columns(variables: tuple[VariableSettings, ...]) -> None:
+    """Refuse a column that is asked for twice, but for a spike and the numbers beside it.
+
+    Cut in many ways, a column would give away single rows: each release is rounded by itself.
+    """
+    read: dict[str, VariableSettings] = {}
+    for variable in variables:
+        column = variable.source or variable.name
+        other = read.setdefault(column, variable)
+        # categories come first
+        split = other.source and variable.kind != "categorical" and other.spike == variable.spike
+        if other is not variable and not split:
+            found = f"{quote(other.name)} and {quote(variable.name)} are both made of the column"
+            raise rule(f"cannot be used: {found} {quote(column)}; leave one of them out")
+        read[column] = variable
 
 
 FORMAT: Literal[1] = 1

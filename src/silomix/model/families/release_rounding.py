@@ -19,11 +19,15 @@ Numbers leave as sums over a cluster's rows, Σx and for normal variables Σx²,
   mean times the released concentration c, which is at most 1.25 times the number of known cells, or
   base/4 times: so one row moves what is rounded by no more than a step, also where cells are
   missing and where sizes were rounded.
-- No released variance is below a floor, so a constant column does not show as one.
+- No released variance is below a floor.
+- Nothing leaves of numbers that a few rows decide: that are nearly all at one or two values, or far
+  from them in fewer rows than the minimum. This is the dominance rule of official statistics
+  (Hundepool et al., 2012), for what the sums can tell.
 
 How many rows a mean is worth goes by the doubt about who belongs to the cluster, never by values,
-and leaves in steps of half octaves. A cluster with fewer known cells than the minimum has the pool
-of the others' means instead, or the prior's, and concentration 0, by which everyone can tell.
+and leaves in steps of half octaves. A cluster with fewer known cells than the minimum, or whose
+numbers a few rows decide, has the pool of the others' means instead, or the prior's, and
+concentration 0, by which everyone can tell.
 
 Behind a release are all sums within half a step, and all smaller Σx² where the floor was used.
 `draw_behind_sums` samples them by Metropolis moves with the parameters integrated out, and then
@@ -34,7 +38,7 @@ cannot be known from outside.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -69,6 +73,8 @@ BURN_IN, BURN_IN_BY_SILO, THIN = 300, 100, 2
 MARGIN = 1.25
 # A concentration of this share of the size is one step down.
 STEP_DOWN = 0.7
+# Values that the rows of a cluster may nearly all be at: so many of the commonest, and quartiles.
+COMMONEST, QUARTILES = 6, (0.25, 0.5, 0.75)
 # Sweeps of `draw_behind_sums`, and how far its moves go, as shares of what a release can stand for.
 SWEEPS, MOVES = 15, (1.0, 0.25)
 
@@ -378,7 +384,8 @@ def disclose_sums(
     steps = steps_of(block, rules.round_to)
     few = full > known * np.maximum(MARGIN, rules.round_to / 4)
     coarse = coarse_concentration(np.where(few, np.minimum(worth, STEP_DOWN * full), worth), full)
-    coarse[np.rint(known) < max(rules.minimum_count, 1)] = 0.0
+    decided = few_decide(near, member, len(block.statistic_words) - 1, rules.minimum_count)
+    coarse[(np.rint(known) < max(rules.minimum_count, 1)) | decided] = 0.0
     own = np.asarray(coarse > 0)
     per_step = np.where(own, coarse, 1.0)[..., None] / steps
     mean = sums[..., 1:] / np.maximum(known, 1e-300)[..., None]
@@ -389,7 +396,7 @@ def disclose_sums(
     moved = np.abs(released - mean)[own].max(initial=0.0)
     inside = f"{int(((near != cells) & ~np.isnan(cells)).sum())} values were beyond the bounds"
     short = int((~own).sum())
-    few_rows = f"{short} have fewer known cells" if short else ""
+    few_rows = f"{short} have fewer known cells, or fewer rows decide their sums" if short else ""
     shift = f"no mean of values or squares moved over {moved:.3f}, in the units of the study"
     base, least = rules.round_to, rules.minimum_count
     deeds = (
@@ -401,6 +408,37 @@ def disclose_sums(
         step_deed(concentration, coarse, base),
     )
     return Rounded(join([np.ones(known.shape)], released), coarse, deeds)
+
+
+def few_decide(near: Floats, member: Floats, sums: int, minimum: int) -> Bools:
+    """Tell which clusters' numbers fewer rows than the minimum decide: (cluster, variable).
+
+    From Σx, and Σx² where it leaves, a recipient who knows that the rows are at one value, or at
+    two, could compute how many are not. So the distance from the value, or the product of the
+    distances from both, is added up over the rows; what the minimum − 1 rows farthest away have of
+    it must be no more than they would if as many rows as the minimum had the same.
+
+    Parameters
+    ----------
+    near : (row, variable), winsorised; member : (row, cluster)
+    sums : how many sums of a variable leave: 1 or 2.
+    """
+    found = np.ones((member.shape[1], near.shape[1]), dtype=bool)
+    for cluster, variable in np.ndindex(found.shape):
+        rows = ~np.isnan(near[:, variable]) & (member[:, cluster] > 0)
+        values, weights = near[rows, variable], member[rows, cluster]
+        if len(values) < max(minimum, 1):
+            continue
+        distinct, counts = np.unique(values[weights >= weights.max() / 2], return_counts=True)
+        common = distinct[np.argsort(-counts, kind="stable")[:COMMONEST]]
+        anchors = {*common, *np.quantile(values, QUARTILES, method="nearest")}
+        few = max(minimum - 1, 0)
+        found[cluster, variable] = False
+        for places in combinations_with_replacement(sorted(anchors), sums):
+            apart = np.sort(weights * np.prod([abs(values - at) for at in places], axis=0))
+            total, rest = apart.sum(), apart[: len(apart) - few].sum()
+            found[cluster, variable] |= rest * max(minimum, 1) <= total * (1 - SAME)
+    return found
 
 
 def _stand_in(block: Any, means: Floats, own: Bools, sizes: Ints) -> Floats:
