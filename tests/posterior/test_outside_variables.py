@@ -136,7 +136,7 @@ def test_sure_shares_are_compared_as_by_chi_square_with_the_rest(rng):
         down = np.hypot(sides[0].mean() - low, most - sides[1].mean())
         up = np.hypot(high - sides[0].mean(), sides[1].mean() - least)
         interval = [found.lower[cluster], found.upper[cluster]]
-        assert interval == pytest.approx([difference - down, difference + up], abs=1e-3)
+        assert interval == pytest.approx([difference - down, difference + up], abs=0.01)
     halves = np.eye(2)[np.arange(90) % 2]
     alone = regress(halves, target)
     tamed = (45 * alone.estimate + 4 * values.mean()) / 49

@@ -286,8 +286,7 @@ def regress_membership(
     """
     check_level(level)
     clusters = posterior.n_clusters
-    is_number = isinstance(reference, int) and not isinstance(reference, bool)
-    if clusters < 2 or not is_number or reference not in range(clusters):
+    if clusters < 2 or at_least("reference", reference, 0) >= clusters:
         raise SettingsError(
             f"reference is {reference!r}; give a cluster's number, from 0 to {clusters - 1}; there "
             "must be two or more"
