@@ -178,7 +178,7 @@ def read_release(folder: str | Path) -> tuple[Release, Schema]:
 
 
 def _read(source: Path) -> tuple[Envelope, Any, Schema | None]:
-    if inner := sorted(source.glob(f"*/{HEAD}")):
+    if not (source / HEAD).exists() and (inner := sorted(source.glob(f"*/{HEAD}"))):
         name = shorten(inner[0].parent.name)
         raise MessageError(f"{source} is not a message but holds some; give one of them: {name}")
     try:

@@ -321,7 +321,7 @@ class MatchedDraws:
     Attributes
     ----------
     weights : (silo, draw, cluster), zero where the silo lacks the cluster.
-    parameters : (silo, draw, cluster, level); where the silo lacks the cluster, zeros.
+    parameters : (silo, draw, cluster, parameter); where the silo lacks the cluster, zeros.
     held : (silo, cluster), True where the silo has the cluster.
     """
 
@@ -345,7 +345,7 @@ class SiloProfiles:
     Attributes
     ----------
     kappa : (draw, variable), κ_q; one draw, a point value, where no polish sampled it.
-    parameters : (silo draw, silo, cluster, level), each silo's own profiles. They belong to the
+    parameters : (silo draw, silo, cluster, parameter), each silo's own profiles. They belong to the
         posterior's last draws, not to all of them: its weights and its shared profiles at
         `[-len(parameters):]`.
     """
