@@ -33,6 +33,7 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/aggregation.py
 	$(BIN)/python benchmarks/stages.py
+	$(BIN)/python benchmarks/number_fits.py --datasets 3
 	$(BIN)/python benchmarks/methods.py --cases ""
 
 bench-scale: .venv/.dev
