@@ -9,6 +9,14 @@ if TYPE_CHECKING:
     from silomix.model.families.product import Product
 
 
+def fractional(concentration: float, silos: int) -> float:
+    """Return the concentration of a Dirichlet prior to the power 1/S, S silos: (a − 1)/S + 1.
+
+    Fendler et al. (2026), section 4.2 "The apply step".
+    """
+    return (concentration - 1) / silos + 1
+
+
 @dataclass(frozen=True)
 class Prior:
     """Symmetric Dirichlet priors of the pooled model, and how one silo takes its share.
@@ -34,12 +42,11 @@ class Prior:
     def share(self, silos: int) -> tuple[float, float]:
         """Return one silo's (alpha, beta) in a study of `silos` silos.
 
-        A Dirichlet prior to the power 1/S has the concentration (a − 1)/S + 1: Fendler et al.
-        (2026), section 4.2 "The apply step".
+        Every family takes its own share of what it has for β: `PooledModel.shared_family`.
         """
         if not self.fractionate:
             return self.alpha, self.beta
-        return (self.alpha - 1) / silos + 1, (self.beta - 1) / silos + 1
+        return fractional(self.alpha, silos), fractional(self.beta, silos)
 
 
 class PooledModel(NamedTuple):

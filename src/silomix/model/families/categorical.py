@@ -20,6 +20,7 @@ from scipy.special import betaincinv, digamma, gammaln, zeta
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
 from silomix.model.families import dirichlet, release_rounding
 from silomix.model.families.family import SMALLEST, Family
+from silomix.model.prior import fractional
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,8 +87,8 @@ class Categorical(Family):
         return np.divide(difference, spread, out=np.zeros_like(difference), where=spread > 0)
 
     def share(self, silos: int) -> Categorical:
-        """Return the family with the prior to the power 1/S: Fendler et al. (2026), section 4.2."""
-        return Categorical(self.variables, (self.beta - 1) / silos + 1)
+        """Return the family with the prior to the power 1/S."""
+        return Categorical(self.variables, fractional(self.beta, silos))
 
     def features(self, cells: Codes) -> Floats:
         """Return (row, level), one where the row has the level; a missing cell has none."""
