@@ -193,7 +193,7 @@ def fit(
     progress : None shows a bar on a terminal; False never; or a function of a `Progress`.
     checkpoint : a folder; a run stopped in any way continues from there.
     transport : "in-process", or "joblib" for the workers of the caller's
-        `joblib.parallel_config`, a Dask cluster among them; the result is the same.
+        `joblib.parallel_config`, which may be a Dask cluster; the result is the same.
     policy : what each silo lets out: a `silomix.study.policy.Policy`, the name of a preset, or a
         policy file; by default anything may leave, since the rows are here already.
     **settings

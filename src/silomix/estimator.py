@@ -37,7 +37,7 @@ PASSED_ON = tuple(name for name in signature(api.fit).parameters if name not in 
 class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Bayesian clustering of rows, within and across silos.
 
-    Texts are levels, and so are numbers with at most ten distinct values, all whole; other
+    Text values are levels, and so are numbers with at most ten distinct values, all whole; other
     numbers are normal within a cluster. `kinds` and `bins` say otherwise, by column; those of an
     array are called x0, x1 and so on. NaN and None are missing cells. A level that `fit` has not
     seen is refused by `predict`.

@@ -47,7 +47,7 @@ TEXTS = {
         "outside_method": "averaged (default) allows for uncertain rows; labels: as in the paper.",
         "na_value": "-9,age=99.9: codes for missing cells, -9 everywhere, 99.9 in one column; "
         "repeatable.",
-        "missing": "marginalise (default) skips missing cells; level, if they are informative.",
+        "missing": "marginalise (default) skips missing cells; level makes them a level.",
         "frequency": "Column of counts, if each row stands for several identical ones.",
         "study": "The study file that all silos have, such as study.toml.",
     },
@@ -60,7 +60,7 @@ TEXTS = {
     OUTPUT: {
         "out": "Folder for the results.",
         "name": "3=frail: names a cluster in what this command writes, and only there; repeatable.",
-        "policy": "What may leave: policy.toml or a preset (default: the preset default).",
+        "policy": "What may leave: policy.toml or a preset; without it, the preset named default.",
         "ledger": "File that records what left (default silomix-ledger.json beside the table).",
         "table_name": "What the ledger calls the table, wherever it is; its path by default.",
         "force": "Replace files that exist already.",

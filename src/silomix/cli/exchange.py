@@ -97,7 +97,7 @@ def answer_command(
     silo : This silo's name in the study.
     study : The study file you agreed to; questions from other studies are refused.
     store : Folder for what stays here; next to the table by default.
-    again : Answer again questions that were refused, or whose answers cannot be read.
+    again : Answer anew the questions that were refused, or whose answers cannot be read.
     yes : Accept the study of the exchange if no --study is given.
 
     Examples

@@ -88,7 +88,7 @@ def sign_command(
     ----------
     request : What a silo sent: the .request.zip of silomix flare request.
     silo : The silo's name in the study.
-    authority : The folder authority that provision --by-request made.
+    authority : The folder `authority` that provision --by-request made.
     fingerprint : Fingerprint of the silo's key, received separately from the file.
     out : The signed request to send back, such as north.signed.zip.
 
@@ -161,7 +161,7 @@ def site_command(
     ----------
     kit : The start-up kit of this process.
     store : Folder for what stays here; in KIT by default.
-    without : Leave out this silo: a new study, to which every remaining silo must agree.
+    without : Leave out the silo of this name: a new study, to which all remaining silos must agree.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def run_command(
     admin : The start-up kit `admin`.
     deadline : Seconds for each question (default 3600); all sampling is one question.
     retries : How often to ask again after a failure (default 2).
-    without : Leave out this silo: a new study, to which every remaining silo must agree.
+    without : Leave out the silo of this name: a new study, to which all remaining silos must agree.
     wait : Seconds to wait for the silos to connect (default 120).
 
     Examples

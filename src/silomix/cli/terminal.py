@@ -46,7 +46,7 @@ EXITS = {
     3: "the table cannot be used as it is",
     4: "a setting is wrong, a file is in the way, or an extra is not installed",
     5: "a checkpoint, study, message or saved posterior belongs to something else, or is damaged",
-    6: "a silo refused, by its policy or otherwise, or is unavailable",
+    6: "a silo refused (its policy, or another reason) or is unavailable",
     7: "not an error: the silos still have to answer",
     130: "interrupted",
 }

@@ -123,7 +123,7 @@ class PosteriorDiagnostics:
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """What speaks against the result, the worst first."""
+        """What counts against the result, the worst first."""
         doubts = [cause for cause in _causes(self) if cause.level != "trust"]
         return tuple(sorted(doubts, key=lambda cause: cause.level != "distrust"))
 

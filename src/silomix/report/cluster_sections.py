@@ -127,7 +127,7 @@ def number_sentences(posterior: Posterior) -> Iterator[str]:
     together = np.where(pieces.sum(axis=0) > 1, match.cluster_confidence(), 1.0)
     least = int(together.argmin())
     if together[least] >= SETTLED:
-        yield "One more: the silos' parts of each cluster clearly belong together."
+        yield "One more: no cluster looks like two; the silos' parts of each belong together."
     else:
         split = int((pieces[:, least] > 1).sum())
         who = plural(split, "silo") if split else "no silo"

@@ -180,7 +180,7 @@ def scaled_difference(
 
 
 def outside(found: Outside, ax: Axes | None = None, *, variable: str | None = None) -> Axes:
-    """Draw an outside variable in each cluster, with intervals; dashed over all rows.
+    """Draw an outside variable in each cluster, with intervals; the dashed line is over all rows.
 
     Parameters
     ----------
@@ -384,7 +384,7 @@ def _compare_methods(ax: Axes | None, summary: pd.DataFrame, value: str) -> Axes
 
 
 def save_figure(ax: Axes, path: str | Path, *, dpi: int = 150) -> Path:
-    """Write the figure of an axis as PNG or SVG, by the end of its name, and return the path.
+    """Write the figure of an axis as PNG or SVG, according to the extension, and return the path.
 
     The same figure makes the same file: no date and no version of a program is written.
 

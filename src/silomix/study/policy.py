@@ -58,11 +58,11 @@ class Exchanges(Record):
     """How many questions of each kind may be answered in one study: `[exchanges]`; 0 for none.
 
     All but `assign` are answered with exact numbers, which no rule rounds, and each is described
-    here by what it gives away: policy files and explained releases say the same. Costs of a
-    reference made of other silos' releases count under `divergence`, one question a round under
-    `polish`, which the exact strategy asks too, and under `gradients` the points at which the
-    log-likelihood and its gradient are given: a question is about as many as it has starting points
-    times draws. `sharing` counts sets of releases, those of all silos, to ask about.
+    here by what it gives away: policy files and explained releases say the same. What is counted:
+    for `divergence`, references made of other silos' releases; for `polish`, rounds, also those of
+    the exact strategy; for `gradients`, points at which the log-likelihood and its gradient are
+    given, in a question about its starting points times draws; for `sharing`, sets of the releases
+    of all silos.
 
     Attributes
     ----------

@@ -187,7 +187,7 @@ class ModelSettings(Record):
     alpha : Prior on cluster sizes; smaller for fewer clusters.
     beta : Prior on levels; 1 is uniform, more is smoother.
     fractionate : Whether each of S silos takes the prior to the power 1/S.
-    drift : learn how far the silos' profiles differ, or none if equal.
+    drift : learn (how far the silos' profiles differ), or none (they are equal).
     """
 
     components: Annotated[int, Field(ge=1, le=255)] = keyword(15, SAMPLER)
@@ -241,11 +241,11 @@ class LocalSettings(Record):
 
     Attributes
     ----------
-    partition : linkage, or pam, which needs the extra pam.
+    partition : linkage, or pam (needs the extra pam).
     one_cluster : Whether a single cluster, which silhouettes cannot detect, is allowed.
     threshold : Tables of at most this many rows are partitioned directly.
-    subsample : How many rows of a longer table to partition; components place the others.
-    relabel : match, or average, whose intervals are too narrow.
+    subsample : How many rows of a longer table to partition; the others join by shared components.
+    relabel : match, or average (its intervals are too narrow).
     """
 
     partition: Literal["linkage", "pam"] = keyword("linkage", SAMPLER, paper="pam")
@@ -406,8 +406,8 @@ class Aggregation(Record):
 
     Attributes
     ----------
-    method : vcmc makes weighted means of the draws, with weights that maximise the relaxed ELBO, a
-        lower bound on the evidence; cmc weights them by inverse variances; uniform counts all
+    method : vcmc makes weighted means of the draws, with weights that maximise a relaxed
+        evidence lower bound (ELBO); cmc weights them by inverse variances; uniform counts all
         alike; product multiplies densities that are fitted to the draws.
     oracle : contingency sends distinct rows; federated only sums.
     draws : draws in the objective, a fixed subsample.
@@ -429,7 +429,8 @@ class Polish(Record):
 
     Attributes
     ----------
-    rounds : how many; until the draws stop moving and are worth enough independent ones.
+    rounds : how many, or until: they stop when the draws no longer move and are worth enough
+        independent ones.
     most : maximum rounds under until; fewer where a silo would send too much.
     inner_sweeps : sweeps inside a silo in each round.
     chains : minimum parallel chains. Many need fewer rounds, few send fewer bytes.
@@ -456,14 +457,14 @@ class Study(Record):
     format : of the study file.
     title : Free text; does not affect the digest.
     seed : A whole number; same seed, same result.
-    strategy : consensus, or exact, with an exchange for every sweep.
+    strategy : consensus, or exact (an exchange for every sweep).
     tier : What a silo releases: draws, or a summary of them.
-    assign : Label rows by posterior, or by matching.
+    assign : How rows are labelled: by posterior, or by matching.
     kept_draws : Minimum number of draws of the posterior; "exact" keeps those of its schedule.
     missing : what a missing cell means, as in `Schema`.
-    matching : evidence; ball; divergence; hungarian if a silo has all.
+    matching : evidence; ball; divergence; hungarian if one silo has every cluster.
     aggregation : vcmc; product (by file, if policies round); cmc; uniform.
-    polish : until the draws settle, or a number of rounds; 0 for none.
+    polish : until (the draws settle), or a number of rounds; 0 for none.
     """
 
     format: Literal[1] = FORMAT

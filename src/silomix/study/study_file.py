@@ -24,7 +24,7 @@ LINE = 96
 HEADER = """\
 # A silomix study: every setting that its result depends on.
 # All silos and the coordinator work from the same file; a digest of everything in it but the
-# title tells them so. A change made after the first silo has answered makes another study.
+# title shows that they do. A change made after the first silo has answered makes another study.
 
 """
 

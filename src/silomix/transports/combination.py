@@ -80,7 +80,8 @@ def combine(
         cluster) or (draw, cluster, element), or one array (draw, cluster, parameter) with "names";
         chains may come first. Or an ArviZ DataTree or InferenceData, its group `posterior`, or the
         path of its netCDF file.
-    rows : by silo, how many it has; by default, what its weights are worth.
+    rows : by silo, how many it has; by default estimated from how much its
+        weights vary.
     weights, parameters : names of these variables in a DataTree; by default all that have the
         dimension of the weights are parameters.
     component : the dimension of the components; by default that of the weights, or a variable's
