@@ -462,7 +462,7 @@ class Study(Record):
     assign : How rows are labelled: by posterior, or by matching.
     kept_draws : Minimum number of draws of the posterior; "exact" keeps those of its schedule.
     missing : what a missing cell means, as in `Schema`.
-    matching : evidence; ball; divergence; hungarian if one silo has every cluster.
+    matching : evidence; ball; divergence; hungarian, if a silo has all clusters.
     aggregation : vcmc; product (by file, if policies round); cmc; uniform.
     polish : until (the draws settle), or a number of rounds; 0 for none.
     """
