@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
-from silomix.coordinator.matching import any_family
+from silomix.coordinator.matching import generic_grouping
 from silomix.kernels import grouping
 from silomix.kernels.arrays import Bools, Floats, Ints, Rng
 from silomix.model.families.dirichlet import sum_by
@@ -170,7 +170,7 @@ class Profile:
         """
         evidence = np.zeros((len(counts), len(self.family.variables)))
         if not self.family.is_categorical:
-            return any_family, any_family.Weighed(counts, evidence, self.evidence)
+            return generic_grouping, generic_grouping.Weighed(counts, evidence, self.evidence)
         starts = self.family.starts
         room = np.zeros((len(counts), len(starts)))
         return grouping, grouping.Weighed(counts, evidence, room, self.prior, starts)
@@ -185,7 +185,8 @@ class Profile:
         """
         given, odds = (counts, silo), self.log_join_odds
         if not self.family.is_categorical:
-            return any_family.sample_groupings(any_family.Blocks(*given, self.evidence, odds), *how)
+            each = generic_grouping.Blocks(*given, self.evidence, odds)
+            return generic_grouping.sample_groupings(each, *how)
         alone, starts = self.evidence(counts).sum(axis=1), self.family.starts
         blocks = grouping.Blocks(*given, alone, self.prior, starts, odds)
         return grouping.sample_groupings(blocks, *how)

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.special import gammaln, logsumexp
 from statistical.exact import FALSE_ALARM
 
-from silomix.coordinator.matching import any_family
+from silomix.coordinator.matching import generic_grouping
 from silomix.coordinator.matching.evidence import Profile
 from silomix.kernels import grouping
 from silomix.model.families import make_family
@@ -39,15 +39,15 @@ def test_gains_of_categories_are_those_of_the_kernel(seed):
     offsets = profile.family.blocks[0].offsets
     room = np.zeros((6, 3))
     compiled = grouping.Weighed(counts, np.zeros((6, 2)), room, profile.prior, offsets)
-    ours = any_family.Weighed(counts, np.zeros((6, 2)), profile.evidence)
+    ours = generic_grouping.Weighed(counts, np.zeros((6, 2)), profile.evidence)
     grouping.weigh_groups(compiled, 0, 6)
-    any_family.weigh_groups(ours, 0, 6)
+    generic_grouping.weigh_groups(ours, 0, 6)
     assert_allclose(ours.evidence, compiled.evidence, rtol=1e-12, atol=1e-12)
     others, start = np.arange(1, 6), np.linspace(-0.5, 0.5, 5)
     for floor in (-np.inf, 0.0):
         given = 0, others, start, np.full(5, floor), False
         found, expected = (
-            any_family.gains_above(ours, *given),
+            generic_grouping.gains_above(ours, *given),
             grouping.gains_above(compiled, *given),
         )
         # the kernel gives a pair up only where that saves work
@@ -70,9 +70,9 @@ def test_groupings_of_categories_have_the_law_of_the_kernel(seed, odds):
     alone = profile.evidence(counts).sum(axis=1)
     prior = profile.prior, profile.family.blocks[0].offsets
     compiled = grouping.Blocks(counts, SILO, alone, *prior, odds)
-    ours = any_family.Blocks(counts, SILO, profile.evidence, odds)
+    ours = generic_grouping.Blocks(counts, SILO, profile.evidence, odds)
     reference = some_together(compiled, grouping.sample_groupings, 20 * chains, seed)
-    found = some_together(ours, any_family.sample_groupings, chains, seed)
+    found = some_together(ours, generic_grouping.sample_groupings, chains, seed)
     assert_array_equal(np.diag(found), chains)
     # the reference has an error of its own, a twentieth of the variance
     shares = reference / (20 * chains)
@@ -124,8 +124,8 @@ def test_groupings_are_those_of_the_enumeration(kinds, odds, seed):
     profile, chains = profile_of(kinds), 400
     rows = [oracles.make_shard(kinds, part[:, : len(kinds)]) for part in ROWS]
     sums = np.array([profile.family.features(shard).sum(axis=0) for shard in rows])
-    blocks = any_family.Blocks(sums, SILO, profile.evidence, odds)
-    hits = some_together(blocks, any_family.sample_groupings, chains, seed)
+    blocks = generic_grouping.Blocks(sums, SILO, profile.evidence, odds)
+    hits = some_together(blocks, generic_grouping.sample_groupings, chains, seed)
     shares = enumerated_shares(kinds, odds)
     assert_allclose(np.diag(shares), 1.0)
     assert smallest_p_value(hits, shares, chains) > FALSE_ALARM
