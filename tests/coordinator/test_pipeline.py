@@ -204,7 +204,7 @@ def test_what_policies_changed_is_said(seed):
     release = make_release(local, silo="north", place=0, study="", tier="summary", policy=policy)
     changed, replaced = policy_notes([release])
     assert changed.startswith("The policies of 'north'")
-    assert "a flatter one is used instead: " in replaced
+    assert "a flatter one is used: " in replaced
 
 
 def test_refining_counts_a_cluster_less_where_its_silo_weighs_less(seed):

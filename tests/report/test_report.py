@@ -249,10 +249,10 @@ def test_what_speaks_for_one_fewer_and_one_more(posterior):
     assert alone[0] == "3 clusters."
 
 
-def test_sure_rows_and_near_clusters_are_told(posterior, rng):
+def test_clear_rows_and_near_clusters_are_told(posterior, rng):
     sure = np.array([[0.95, 0.05, 0.0], [0.5, 0.4, 0.1], [0.1, 0.9, 0.0]], dtype=np.float32)
     rows = Assignment(sure.argmax(axis=1), sure, np.array([0, 1, 1]))
-    whole, by_cluster = cluster_sections.sure_rows(rows)
+    whole, by_cluster = cluster_sections.clear_rows(rows)
     assert whole == pytest.approx(2 / 3)
     np.testing.assert_array_equal(by_cluster, [0.5, 1.0, np.nan])
     draws = posterior.profile_draws.copy()

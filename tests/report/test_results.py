@@ -85,7 +85,7 @@ def test_the_whole_result_in_words(whole):
         line = rf"{k} {counted[k]} \S+ {means[k]:.1%} {lower[k]:.1%} to {upper[k]:.1%}"
         assert re.search(line, text)
     assert "north 1,000 64 1,064" in text
-    for made in ("matched by evidence", "combined by vcmc", "8 exact Gibbs rounds", "Seed 7"):
+    for made in ("matched by 'evidence'", "combined by 'vcmc'", "8 exact Gibbs rounds", "Seed 7"):
         assert made in text
 
 

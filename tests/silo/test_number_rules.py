@@ -85,13 +85,25 @@ def test_an_outlier_is_hidden_where_cells_are_missing_too(rng, seed, policy):
             found.append(FAMILY.disclose(*given))
         one, two = found
         if share >= 0.8 and 0.0 in {one.concentration[0, 0], two.concentration[0, 0]}:
-            continue  # at most 40 cells: one may decide whether their sums leave at all
+            continue  # at most 40 cells: see the test of the edge
         np.testing.assert_array_equal(one.concentration, two.concentration)
         for place, reach in ((1, 8.0), (2, 16.0)):
             step = reach * max(1.25, policy.round_to / 4)
             moved = np.abs(one.mean - two.mean)[0, place] * one.concentration[0, 0]
             assert moved <= step * (1 + 1e-9)
         assert FAMILY.breach(one.mean, one.concentration, sizes, policy) == ""
+
+
+@every_policy
+def test_at_the_edge_one_row_decides_whether_sums_leave(seed, policy):
+    """What privacy.md says of the rule: as a minimum count does, it tells somebody who knows all
+    rows but one on which side of it that one is, and nothing else."""
+    rows, found = ordinary(seed), []
+    for few in (policy.minimum_count - 1, policy.minimum_count):
+        rows[:, 0] = np.random.default_rng(seed).normal(0, 1e-3, ROWS)
+        rows[:few, 0] = 4.0
+        found.append(release_of(shard_of(NUMBERS, rows), policy))
+    assert [release.concentration[0, 0] > 0 for release in found] == [False, True]
 
 
 @every_policy
@@ -128,6 +140,10 @@ FEW = {
     "far beyond the location": lambda few: of_groups((-1e6, ROWS), (1e6, few)),
     "at the location of a tiny scale": lambda few: of_groups((-1e6, ROWS), (1e6, 90), (0.0, few)),
     "beside two clumps": lambda few: of_groups((-1.5, ROWS), (0.3, 12), (4.0, few)),
+    "beside two clumps that are no points": lambda few: (
+        of_groups((-1.5, ROWS), (0.3, 25), (4.0, few))
+        + (np.arange(ROWS) >= few) * np.random.default_rng(few).normal(0, 1e-3, ROWS)
+    ),
     "beside a clump with a huge scale": lambda few: np.r_[
         np.full(few, 4.0), np.random.default_rng(few).normal(0, 1e-3, ROWS - few)
     ],

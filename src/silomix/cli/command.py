@@ -35,16 +35,16 @@ TEXTS = {
         "silos": "Number of silos (default 4; 10 in appendix-b).",
         "rows": "Rows in total (default 4000; 50000 in appendix-b, 289821 in cohort).",
         "separability": "easy (default), or poor for clusters that overlap.",
-        "shards": "Split the rows at random into N silos instead, to go faster.",
-        "variables": "Columns to cluster, as a,b,c; by default all that no other option uses.",
+        "shards": "Without --silo: split the rows at random into N silos, for speed.",
+        "variables": "Columns to cluster on (a,b,c); by default all that no other option uses.",
         "exclude": "Columns to leave out, as a,b: identifiers, dates.",
         "kind": "age=gaussian, log-gaussian, gaussian-full, student-t, poisson, negative-binomial "
         "or categorical.",
         "bins": "age=4 cuts numbers into four levels, at quantiles; repeatable.",
         "id_column": "Column that identifies each row; kept with its label.",
-        "outside": "Columns to compare between clusters, not to cluster: age,ward=levels,sex=f.",
-        "covariates": "Unclustered columns that may explain membership; odds in odds.csv only.",
-        "outside_method": "averaged (default) allows for uncertain rows; labels: as in the paper.",
+        "outside": "Columns to compare, not to cluster on: age,ward=levels,sex=f.",
+        "covariates": "Other columns that may explain membership; odds ratios in odds.csv only.",
+        "outside_method": "averaged (default) weighs rows by membership; labels: as in the paper.",
         "na_value": "-9,age=99.9: codes for missing cells, -9 everywhere, 99.9 in one column; "
         "repeatable.",
         "missing": "marginalise (default) skips missing cells; level makes them a level.",
@@ -174,6 +174,8 @@ def _describe(parameter: inspect.Parameter, texts: Mapping[str, str]) -> Any:
     if kind in {bool, list[str] | None}:
         # a flag has no type on the help page; what may be given several times has a name
         shared["metavar"] = "" if kind is bool else "COLUMN=..." if panel == TABLE else "NAME=..."
+    if name == "without":
+        shared["metavar"] = "NAME"
     return typer.Option(spelled, rich_help_panel=panel, **shared)
 
 

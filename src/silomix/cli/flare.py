@@ -189,7 +189,7 @@ def run_command(
     ----------
     admin : The start-up kit `admin`.
     deadline : Seconds for each question (default 3600); all sampling is one question.
-    retries : How often to ask again after a failure (default 2).
+    retries : How many times to retry after a failure (default 2).
     without : Leave out the silo of this name: a new study, to which all remaining silos must agree.
     wait : Seconds to wait for the silos to connect (default 120).
 

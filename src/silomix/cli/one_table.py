@@ -168,7 +168,7 @@ def report_command(
     results : Folder that fit wrote with --out, or a saved posterior.
     table : The rows, needed for --outside and --covariates.
     silo : Column that names each row's silo, or the name of the silo that all rows come from.
-    out : The page or its folder; CSV files go beside it (default: that of fit, with --force).
+    out : The page or its folder; CSV files go beside it (default: fit's, which needs --force).
 
     Examples
     --------

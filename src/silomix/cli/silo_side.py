@@ -267,13 +267,13 @@ def ledger_command(
     allow: str | None = None,
     new_version: bool = False,
 ) -> Shown:
-    """Show which studies were answered from a table, and let its owner allow another.
+    """Show which studies have used a table, and let its owner allow another.
 
     Parameters
     ----------
     data : The table, whose ledger is beside it; without --data, the ledger of this folder.
-    allow : Let this study be answered from the table too: its file, or its digest.
-    new_version : The table has new rows from now on: start a new count of its studies.
+    allow : Let another study use the table: the study's file or digest.
+    new_version : The table now has new rows: start a new count of its studies.
 
     Examples
     --------

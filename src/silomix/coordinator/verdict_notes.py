@@ -8,7 +8,7 @@ import numpy as np
 
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED
 from silomix.model.families.release_rounding import STAND_INS
-from silomix.model.sentences import quoted
+from silomix.model.sentences import quoted, spoken_list
 from silomix.posterior.characterise import nearly_same, single_silo_clusters
 from silomix.study.policy import Policy
 
@@ -27,7 +27,7 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
     ruled = [release for release in releases if Policy(**release.policy).has_rules]
     if not ruled:
         return
-    who = quoted([release.silo for release in ruled])
+    who = spoken_list([repr(release.silo) for release in ruled])
     yield (
         f"The policies of {who} rounded what was released, which affects probabilities near 0 and "
         "1 most: the intervals allow for that, and are wider."
@@ -37,11 +37,11 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
         checks = [check for check in release.checks if check.rule in STAND_INS and check.changed]
         if checks:
             changed = sum(check.changed or 0 for check in checks)
-            told.append(f"{changed} of {checks[0].cells} in {release.silo!r}")
+            told.append(f"{changed} of {checks[0].cells} profiles in {release.silo!r}")
     if told:
         yield (
             "Where a cluster has too few rows for its own profile of a variable, a flatter one "
-            f"is used instead: {'; '.join(told)}."
+            f"is used: {'; '.join(told)}."
         )
 
 
@@ -90,9 +90,9 @@ def cluster_notes(
     rows = [release.rows for release in releases]
     lonely = match and single_silo_clusters(parts.weights_by_silo, rows, match)
     for lone, silo, share, apart in lonely or ():
-        same = f"; the probability that it is the same as another cluster is {1 - apart:.2f}"
+        same = f"; the probability that another cluster is the same is {1 - apart:.2f}"
         yield (
-            f"Cluster {lone} is found in {silo!r}, which has {share:.0%} of the cluster's rows"
+            f"Cluster {lone} is found in {silo!r} alone, which has {share:.0%} of its rows"
             + ("." if np.isnan(apart) else f"{same}.")
         )
     for a, b, probability, overlap in nearly_same(match, parts.profile_draws, family):

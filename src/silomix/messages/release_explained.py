@@ -131,8 +131,9 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
     sums = (
         f"Of {names}, the mean in each cluster, and, except for counts, the spread. They are sums "
         "of values first moved to within bounds that the study knows, and rounded so coarsely "
-        "that no single row, whatever its value, moves a sum by more than one step. Very small "
-        "spreads are raised to a fixed minimum."
+        "that no single row, whatever its value, moves a sum by more than one step; it may decide "
+        "whether sums that few rows make leave at all. Very small spreads are raised to a fixed "
+        "minimum."
     )
     if is_exact:
         sums = (

@@ -27,6 +27,13 @@ def listing(names: Sequence[str], most: int = MOST_LISTED) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def spoken_list(names: Sequence[str], most: int = MOST_LISTED) -> str:
+    """Return names for running text: "a", "a and b", "a, b and 3 more"."""
+    more = len(names) - most
+    said = [*names[:most], *([f"{more} more"] if more > 0 else [])]
+    return " and ".join([", ".join(said[:-1]), said[-1]] if said[1:] else said)
+
+
 def quoted(names: Sequence[str], most: int = MOST_LISTED) -> str:
     """Return names as `listing` does, each in quotes."""
     return listing([repr(name) for name in names], most)

@@ -180,7 +180,7 @@ def no_drift(posterior: Posterior) -> str:
         return "it has a single silo, and no other to differ from"
     if posterior.study.model.drift == "none":
         return (
-            "its study says drift = 'none', so that a cluster has one profile in all silos; "
+            "the study says drift = 'none', so that a cluster has one profile in all silos; "
             "fit again with drift 'learn' to see how the silos differ"
         )
     return "the silos' own profiles were not kept; fit again with drift 'learn'"

@@ -73,7 +73,7 @@ def label_columns(
     if ids is not None and named["id"].shape != rows.shape:
         found = f"{named['id'].size} values; give"
         if named["id"].ndim == 0:
-            found = f"{ids!r}: a saved posterior has no ids; give table= too, or"
+            found = f"{ids!r}: for a column's name give table= too; for names themselves give"
         raise DataError(f"id is {found} a value for each of {len(rows)} rows")
     others = sure.copy()
     others[rows, labels] = -1.0

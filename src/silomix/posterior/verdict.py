@@ -20,7 +20,7 @@ import numpy as np
 
 from silomix.kernels.arrays import Floats, Reals
 from silomix.messages import Release, ReleasedDiagnostics, container
-from silomix.model.sentences import listing, plural, spoken
+from silomix.model.sentences import plural, spoken, spoken_list
 from silomix.study import Polish, Study, digest
 
 Level = Literal["trust", "care", "distrust"]
@@ -203,7 +203,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
         )
     if polish is not None and polish.still_moving:
         more = 4 * polish.rounds
-        limit = ", the default limit on what a silo sends (50 times its table, or a megabyte)"
+        limit = ", when a silo had sent its default maximum (50 times its table, or a megabyte)"
         if polish.spent:  # a number has no such limit: one that should do, not several in turn
             more = max(more, Polish().most)
         yield Cause(
@@ -229,17 +229,15 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
     # how traces mixed matters only where nothing polishes the draws afterwards
     runs = {} if diagnostics.rounds else diagnostics.runs
     if doubted := [name for name, run in runs.items() if not run.trusted]:
-        # without the opening, which the whole result has too
-        reason = runs[doubted[0]].verdict.removesuffix(".").split(": ", 1)[-1]
         yield Cause(
             "care",
-            f"the traces of {_names(doubted)} had not mixed: {reason}",
+            f"the traces of {_names(doubted)} had not mixed, or are too short to tell",
             "Use twice the iterations (sampling then takes about twice as long)",
         )
 
 
 def _names(silos: list[str]) -> str:
-    return listing([spoken(name) for name in silos], MOST_NAMED)
+    return spoken_list([spoken(name) for name in silos], MOST_NAMED)
 
 
 def _reasons(diagnostics: PosteriorDiagnostics) -> str:
@@ -254,9 +252,7 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
         and diagnostics.confidence is not None,
         f"the draws had settled after {plural(diagnostics.rounds, 'polish round')}": checked,
     }
-    found = [reason for reason, holds in reasons.items() if holds]
-    comma = "," if len(found) > 2 else ""
-    return f"{', '.join(found[:-1])}{comma} and {found[-1]}" if len(found) > 1 else found[0]
+    return spoken_list([reason for reason, holds in reasons.items() if holds])
 
 
 @dataclass(frozen=True)

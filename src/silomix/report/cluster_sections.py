@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from silomix.posterior.global_posterior import Assignment
     from silomix.posterior.outside_estimates import Comparison
 
-# Probability from which a row's cluster is called sure.
-SURE = 0.9
+# Probability from which a row's cluster is called clear.
+CLEAR = 0.9
 # Probability from which nobody doubts that a cluster is one.
 SETTLED = 0.995
 # Pairs of clusters that are listed: those nearest to being one.
@@ -69,14 +69,14 @@ def sizes_frame(posterior: Posterior) -> pd.DataFrame:
     return sizes
 
 
-def sure_rows(rows: Assignment) -> tuple[float, Floats]:
-    """Return the share of rows whose cluster has a probability of `SURE` or more, of all and by it.
+def clear_rows(rows: Assignment) -> tuple[float, Floats]:
+    """Return the share of rows whose cluster has a probability of `CLEAR`, of all and by cluster.
 
     Of clusters, (cluster,), it is among the rows that are labelled so; nan where there are none.
     """
     clusters = rows.membership.shape[1]
     # kept in single precision, to four decimals
-    sure = rows.membership.max(axis=1) > SURE - 1e-5
+    sure = rows.membership.max(axis=1) > CLEAR - 1e-5
     counts = np.bincount(rows.labels, minlength=clusters)
     with np.errstate(invalid="ignore"):
         return float(sure.mean()), np.bincount(rows.labels, sure, clusters) / counts
@@ -92,11 +92,11 @@ def sizes_table(posterior: Posterior) -> Table:
         near[b].append(names[a])
     scaled = sizes[["mean", "lower", "upper"]] / sizes["upper"].max()
     intervals = sizes["lower"].map(percent) + " to " + sizes["upper"].map(percent)
-    notes = [f"nearly {listing(others, 3)}" if others else "" for others in near]
+    notes = [f"perhaps {listing(others, 3)}" if others else "" for others in near]
     columns: dict[str, Any] = {"cluster": [*map(Cell, names, [""] * len(names), notes)]}
     if posterior.assignment is not None:
         columns["rows labelled"] = sizes["rows"].map("{:,}".format)
-        columns["sure rows"] = [percent(share) for share in sure_rows(posterior.assignment)[1]]
+        columns["clear rows"] = [percent(share) for share in clear_rows(posterior.assignment)[1]]
     columns["share"] = sizes["mean"].map(percent)
     columns[f"{INTERVAL:.0%} interval"] = intervals
     if silo_rows is not None:
@@ -379,7 +379,7 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
     """Return the table of a variable's mean, or of its levels, each cluster and then all rows."""
     first, against = levels[0], AGAINST[found.method]
     is_mean, missing = first.level is None, found.missing[first.variable]
-    names, interval = found.posterior.cluster_names, f"{found.level:.0%} interval"
+    names, interval = found.posterior.cluster_names, f"{100 * found.level:g}% interval"
     named = ("cluster",) if is_mean else ("cluster", "level")
     heads = (
         *named,

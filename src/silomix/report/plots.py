@@ -209,7 +209,7 @@ def outside(found: Outside, ax: Axes | None = None, *, variable: str | None = No
         ax.legend(fontsize=8)
     _name_ticks(ax, found.posterior.cluster_names)
     shown = "mean" if levels[0].level is None else "share of the cluster"
-    title = f"{name} in each cluster, {found.level:.0%} CI"
+    title = f"{name} in each cluster, {100 * found.level:g}% CI"
     ax.set(xlabel="cluster", ylabel=shown, title=title)
     return ax
 

@@ -99,13 +99,13 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         yield "Sample", f"Sampled over all silos at once: {sampled}; only {sums} travelled.", ""
     else:
         matching, method = study.matching.method, study.aggregation.method
-        how = f"The silos' draws were combined by {method}"
+        how = f"The silos' draws were combined by {method!r}"
         if method == "vcmc":
             how += f", with the oracle {study.aggregation.oracle!r}"
         own = f" sampled the posterior of its own rows: {sampled}"
         own = "'s mixture was fitted elsewhere" if study.table_schema.of_parameters else own
         yield "Sample", f"Each silo{own}.", ""
-        matched = f"Clusters of different silos were matched by {matching}."
+        matched = f"Clusters of different silos were matched by {matching!r}."
         meaning = str(getdoc(study.matching)).partition("\n")[0]
         yield "Match", matched, f"This {meaning[0].lower()}{meaning[1:]}"
         yield "Aggregate", f"{how}.", str(Aggregation.model_fields["method"].description)
@@ -222,7 +222,8 @@ def holders_table(posterior: Posterior) -> Table:
         note = ""
         if sure is not None:
             found = sure.get((silo, cluster))
-            note = "not found" if found is None else f"sure {found:.2f}" if found < SURE else ""
+            doubt = f"confidence {found:.2f}" if found is not None and found < SURE else ""
+            note = "not found" if found is None else doubt
         # a mean of draws that never quite reach zero tells no finer
         return Cell("<0.1%" if share < 0.001 else percent(share), heat_class(share), note)
 
@@ -246,7 +247,8 @@ def silos_table(posterior: Posterior) -> Table:
     if found is not None:
         columns["λ"] = [f"{weight:.3f}" for weight in found.weights]
         columns[""] = [bar(weight) for weight in found.weights / found.weights.max()]
-    return make_table("The silos; λ is each one's influence on the sizes of the clusters", columns)
+    caption = "The silos" if found is None else "The silos; λ: their influence on clusters' sizes"
+    return make_table(caption, columns)
 
 
 def influence_table(found: SiloWeights, clusters: Sequence[str]) -> Table:

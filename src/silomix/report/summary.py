@@ -17,7 +17,7 @@ from silomix.model.sentences import listing, number, plural, span
 from silomix.posterior.frames import estimates
 from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
-from silomix.report.cluster_sections import number_sentences, sizes_frame, sizes_table
+from silomix.report.cluster_sections import CLEAR, number_sentences, sizes_frame, sizes_table
 from silomix.report.display import (
     as_view,
     frame_view,
@@ -83,9 +83,7 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
         )
         others = "; the others as categories" if schema.categories else ""
         yield Text(f"Taken as numbers: {taken}{others}.")
-    yield as_view(sizes_table(posterior))
-    said = zip(posterior.cluster_names, posterior.descriptions(), strict=True)
-    yield Text("".join(f"Cluster {name}: {printable(words)}.\n" for name, words in said))
+    yield _clusters_view(posterior)
     yield verdict_view(posterior.diagnostics)
     yield Text()
     if posterior.correspondence is not None:
@@ -93,8 +91,7 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
         yield _holders_view(posterior)
     yield Text("How many clusters", style="bold")
     yield Text("\n".join([*number_sentences(posterior), ""]))
-    yield Text("The silos", style="bold")
-    yield as_view(run.silos_table(posterior), MOST_SILOS)
+    yield _silos_view(posterior)
     if posterior.silo_profiles is not None and len(posterior.silos) > 1:
         yield Text("In which variables the silos differ", style="bold")
         yield Text("\n".join([*run.drift_sentences(posterior), ""]))
@@ -115,13 +112,27 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     )
 
 
+def _clusters_view(posterior: Posterior) -> RenderableType:
+    """Return how large the clusters are, and what each is like in words."""
+    clear = f"Clear rows have their cluster with a probability of at least {CLEAR:.0%}.\n"
+    said = zip(posterior.cluster_names, posterior.descriptions(), strict=True)
+    words = "".join(f"Cluster {name}: {printable(words)}.\n" for name, words in said)
+    legend = "" if posterior.assignment is None else f"{clear}\n"
+    return Group(as_view(sizes_table(posterior)), Text(legend + words))
+
+
+def _silos_view(posterior: Posterior) -> RenderableType:
+    silos = run.silos_table(posterior)
+    return Group(Text(silos.caption, style="bold"), as_view(silos, MOST_SILOS))
+
+
 def verdict_view(diagnostics: PosteriorDiagnostics) -> Text:
     """Return the verdict, a line for each sentence: those of several silos then stay apart."""
     return Text("\n".join(sentences(diagnostics)))
 
 
 def _holders_view(posterior: Posterior) -> TerminalTable:
-    """Return who holds which cluster; `sure` is the least sure of its matches."""
+    """Return who holds which cluster; `confidence` is that of the least certain match."""
     lines = []
     for cluster, found in run.match_confidence(posterior).groupby("cluster"):
         silos = zip(found.index.get_level_values("silo"), found, strict=True)
@@ -129,7 +140,7 @@ def _holders_view(posterior: Posterior) -> TerminalTable:
         known, many = "" if found.isna().all() else f"{found.min():.2f}", len(posterior.silos)
         name = posterior.cluster_names[int(str(cluster))]
         lines.append((name, f"{len(named)} of {many}", known, printable(listing(named))))
-    heads = ("cluster", "silos", "sure", "found by")
+    heads = ("cluster", "silos", "confidence", "found by")
     return as_view(from_lines("", heads, lines, left=(0, 3)))
 
 

@@ -208,9 +208,9 @@ class ScheduleSettings(Record):
 
     Attributes
     ----------
-    iterations : Maximum sweeps per chain; raise it if the verdict asks.
+    iterations : Sweeps per chain, at most if adaptive; raise it if the verdict asks.
     burn_in : Sweeps dropped at the start; half by default.
-    chains : Chains per silo; one cannot detect missed modes.
+    chains : Chains per silo; 1 cannot detect missed modes.
     thin : Keep one sweep in N; the default leaves about 2000 draws.
     adaptive : Whether a silo stops when its chains agree; off if burn_in or thin is given.
     """
@@ -244,7 +244,7 @@ class LocalSettings(Record):
     partition : linkage, or pam (needs the extra pam).
     one_cluster : Whether a single cluster, which silhouettes cannot detect, is allowed.
     threshold : Tables of at most this many rows are partitioned directly.
-    subsample : How many rows of a longer table to partition; the others join by shared components.
+    subsample : Rows of a longer table to partition; others join those that share their components.
     relabel : match, or average (its intervals are too narrow).
     """
 
@@ -260,8 +260,8 @@ class MatchingSettings(Record):
 
     Attributes
     ----------
-    absorb : Fold similar clusters; N: only those under N rows; 0: none.
-    refine : How often to match again with the aggregation's weights, and aggregate again.
+    absorb : Join similar clusters; N: only those under N rows; 0: none.
+    refine : How many times to match again, with the aggregation's weights, and aggregate.
     """
 
     method: str

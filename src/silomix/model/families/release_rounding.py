@@ -73,8 +73,9 @@ BURN_IN, BURN_IN_BY_SILO, THIN = 300, 100, 2
 MARGIN = 1.25
 # A concentration of this share of the size is one step down.
 STEP_DOWN = 0.7
-# Values that the rows of a cluster may nearly all be at: so many of the commonest, and quartiles.
-COMMONEST, QUARTILES = 6, (0.25, 0.5, 0.75)
+# Values that the rows of a cluster may nearly all be at: those of so many of the fullest bins, in
+# which rows that differ by less than the sums can tell count as alike, and quartiles.
+FULLEST, BINS, QUARTILES = 6, 64, (0.25, 0.5, 0.75)
 # Sweeps of `draw_behind_sums`, and how far its moves go, as shares of what a release can stand for.
 SWEEPS, MOVES = 15, (1.0, 0.25)
 
@@ -429,8 +430,11 @@ def few_decide(near: Floats, member: Floats, sums: int, minimum: int) -> Bools:
         values, weights = near[rows, variable], member[rows, cluster]
         if len(values) < max(minimum, 1):
             continue
-        distinct, counts = np.unique(values[weights >= weights.max() / 2], return_counts=True)
-        common = distinct[np.argsort(-counts, kind="stable")[:COMMONEST]]
+        likely = np.sort(values[weights >= weights.max() / 2])
+        bins = np.rint((likely - likely[0]) * (BINS / max(np.ptp(likely), 1e-300)))
+        _, first, counts = np.unique(bins, return_index=True, return_counts=True)
+        fullest = np.argsort(-counts, kind="stable")[:FULLEST]
+        common = likely[(first + counts // 2)[fullest]]
         anchors = {*common, *np.quantile(values, QUARTILES, method="nearest")}
         few = max(minimum - 1, 0)
         found[cluster, variable] = False

@@ -44,8 +44,8 @@
       const mean = data.mean[i][cluster];
       let text = `Cluster ${data.names[cluster]}, ${line.cells[0].textContent.trim()}: ${percent(mean)}, 95% interval ` +
         `${percent(data.lower[i][cluster])} to ${percent(data.upper[i][cluster])}; in the whole population ` +
-        `${percent(data.whole[i])}. Scaled difference ${signed(data.scaled[i][cluster])}; probability that it ` +
-        `is higher than overall ${sure(data.above[i][cluster])}.`;
+        `${percent(data.whole[i])}. Scaled difference ${signed(data.scaled[i][cluster])}; probability of ` +
+        `being higher than overall: ${sure(data.above[i][cluster])}.`;
       if (data.rows) {
         const all = data.rows[cluster];
         text += ` About ${Math.round(all * mean / 10000).toLocaleString("en")} of the cluster’s ` +
