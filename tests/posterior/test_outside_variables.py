@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from cases.cli_cases import run
 from cases.posteriors import SCHEMA, SILOS, make_posterior
-from scipy import stats
+from scipy import special, stats
 from statistical.exact import FALSE_ALARM
 
 import silomix
@@ -169,6 +169,31 @@ def test_intervals_of_rare_levels_cover(rows, share, whole):
         apart = found.lower[0] <= share - whole <= found.upper[0]
         covered += mass * np.array([own, apart])
     assert (covered / weight.sum() > 0.93).all()
+
+
+def test_intervals_of_rare_levels_cover_where_rows_are_doubtful(rng):
+    """Of a level that one in a hundred has and one in three elsewhere, 12 % of labels wrong."""
+    labels, missed = np.repeat([0, 1], [100, 300]), np.zeros(2)
+    for _ in range(400):
+        values = (rng.random(400) < np.array([0.01, 0.3])[labels]).astype(float)
+        logits = 1.5 * (1.5 * np.eye(2)[labels] + rng.normal(size=(400, 2))) + np.log([0.25, 0.75])
+        shares = special.softmax(logits, axis=1)
+        (found,) = compare_memberships([Target("y", "yes", values)], iter([shares] * 2), 0.95)
+        missed += found.estimate_lower[0] > 0.01, found.lower[0] > -0.29
+    assert (missed / 400 < 0.05).all()
+
+
+def test_the_interval_of_a_difference_is_newcombe_s_on_both_sides():
+    """Of unequal shares in unequal numbers of rows, where its two arms differ."""
+    values = np.r_[np.arange(40) < 36, np.arange(400) < 20].astype(float)
+    shares = np.eye(2)[np.repeat([0, 1], [40, 400])]
+    (found,) = compare_memberships([Target("y", "yes", values)], iter([shares] * 2), 0.95)
+    (low, high), (least, most) = (
+        stats.binomtest(*counts).proportion_ci(0.95, "wilson") for counts in ((36, 40), (20, 400))
+    )
+    down, up = np.hypot(0.9 - low, most - 0.05), np.hypot(high - 0.9, 0.05 - least)
+    interval = [found.lower[0], found.upper[0]]
+    assert interval == pytest.approx([0.85 - down, 0.85 + up], abs=2e-3)
 
 
 def test_a_small_cluster_whose_rows_all_agree_is_not_sure_to_differ():

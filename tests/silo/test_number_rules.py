@@ -18,7 +18,7 @@ from cases.number_cases import (
 from silomix.messages.message_checks import breaches, release_problems
 from silomix.messages.released_draws import read_said
 from silomix.model.families import make_family, release_rounding
-from silomix.model.families.release_rounding import Said, round_counts
+from silomix.model.families.release_rounding import Said, few_decide, round_counts
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard
 from silomix.study.policy import PRESETS, Policy
@@ -92,6 +92,21 @@ def test_an_outlier_is_hidden_where_cells_are_missing_too(rng, seed, policy):
             moved = np.abs(one.mean - two.mean)[0, place] * one.concentration[0, 0]
             assert moved <= step * (1 + 1e-9)
         assert FAMILY.breach(one.mean, one.concentration, sizes, policy) == ""
+
+
+@pytest.mark.parametrize(("largest", "decide"), [(6.0, True), (9.0, False)])
+def test_few_rows_decide_if_others_have_less_than_as_many_would(largest, decide):
+    """Nine of ten rows have 9 more than the rest: the tenth may not have less."""
+    values = np.r_[np.zeros(200), np.full(9, 9.0), largest][:, None]
+    assert few_decide(values, np.ones((210, 1)), 1, 10)[0, 0] == decide
+
+
+def test_the_values_that_rows_share_are_those_of_the_cluster_s_own_rows():
+    """Not of the many that hardly belong to it."""
+    others = np.repeat([-3.0, -2.5, -2.0, -1.5, -1.0, 2.0, 2.5], 100)
+    values = np.r_[np.full(30, 0.5), np.full(9, 4.0), others][:, None]
+    member = np.r_[np.ones(39), np.full(700, 1e-6)][:, None]
+    assert few_decide(values, member, 2, 10)[0, 0]
 
 
 @every_policy

@@ -270,7 +270,10 @@ def share_intervals(
         # each cluster of the rest with rows added, as where the errors were taken
         others = (rows @ tamed - rows * tamed) / (rows.sum() - rows)
         variance, of_others = tamed * (1 - tamed), others * (1 - others)
-        own_lower, own_upper = wilson(estimate, variance / own**2, reaches[0])
+        # what doubtful rows add to the variance comes from other clusters, whatever the share
+        certain = np.maximum(variance / own**2, rows)
+        leak = np.maximum(own**2 - variance / certain, 0.0)
+        own_lower, own_upper = wilson(estimate, certain, reaches[0], leak)
         lower, upper = wilson(estimate, variance / (error**2 - of_rest**2), reaches[1])
         least, most = wilson(rest, of_others / of_rest**2, reaches[1])
     lower = middle - np.hypot(estimate - lower, most - rest)
@@ -339,13 +342,19 @@ def compare_labels(target: Target, labels: Ints, clusters: int, level: float) ->
     return Comparison(target.variable, target.level, of_all, rows, means, *own, difference, *test)
 
 
-def wilson(share: Floats, rows: Floats, reach: Floats | float) -> tuple[Floats, Floats]:
-    """Return Wilson's (1927) interval of a share, so many standard errors wide: (cluster,) each."""
+def wilson(
+    share: Floats, rows: Floats, reach: Floats | float, leak: Floats | float = 0.0
+) -> tuple[Floats, Floats]:
+    """Return Wilson's (1927) interval of a share, so many standard errors wide: (cluster,) each.
+
+    `leak` is the part of the estimate's variance that does not depend on the share: the ends p
+    solve (share − p)² = reach² (p (1 − p)/rows + leak), and stay in [0, 1].
+    """
     square = reach**2
     middle = (share + square / (2 * rows)) / (1 + square / rows)
-    spread = share * (1 - share) / rows + square / (4 * rows**2)
+    spread = share * (1 - share) / rows + square / (4 * rows**2) + leak * (1 + square / rows)
     half = np.sqrt(square * spread) / (1 + square / rows)
-    return middle - half, middle + half
+    return np.maximum(middle - half, 0.0), np.minimum(middle + half, 1.0)
 
 
 def compare_shares(

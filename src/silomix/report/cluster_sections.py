@@ -317,9 +317,9 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
             note = f"sd {amount(sd)}" if len(family.parameter_words) > 1 else ""
             yield Cell(amount(mean), colour, note)
 
-    caption = "Means, and in small print standard deviations; numbers down, clusters across"
+    caption = "Means, and in small print standard deviations; similar clusters are side by side"
     if posterior.study.table_schema.of_parameters:
-        caption = "Posterior means; parameters down, clusters across"
+        caption = "Posterior means; parameters down, clusters across, similar ones side by side"
     order = characterise.likeness_order(contrast, posterior.family)
     heads = ["variable", "whole", *(posterior.cluster_names[cluster] for cluster in order)]
     found = find_numbers(posterior, contrast, MOST_NUMBERS)

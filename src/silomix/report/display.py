@@ -56,6 +56,8 @@ DARK = {
 # the top.
 CHART, LEFT, TOP = (360, 220), 90, 10
 SQUARE = 330
+# Letters of a cluster's name that have room beside its disc.
+LONGEST_LABEL = 20
 
 
 class Cell(NamedTuple):
@@ -268,7 +270,7 @@ def map_chart(found: ClusterMap, shares: Reals, names: Sequence[str], caption: s
     Parameters
     ----------
     shares : (cluster,), of all rows.
-    names : of the clusters.
+    names : of the clusters; beside a disc, a long one is only its number.
     caption : what is drawn, for those who cannot see it.
     """
     middle = SQUARE / 2
@@ -276,16 +278,18 @@ def map_chart(found: ClusterMap, shares: Reals, names: Sequence[str], caption: s
     places = middle + scale * found.centres * [1, -1]
     radii = 4 + 22 * np.sqrt(shares)
     discs = list(zip(places, radii, strict=True))
+    labels = [name if len(name) <= LONGEST_LABEL else name.partition(":")[0] for name in names]
     parts = [
         _element("line", "rule", x1=0, x2=SQUARE, y1=middle, y2=middle),
         _element("line", "rule", x1=middle, x2=middle, y1=0, y2=SQUARE),
-        _text("axis 1", SQUARE - 4, middle - 8, "end", "axis"),
-        _text("axis 2", middle + 6, 8, "start", "axis"),
+        # in corners, where no disc can be
+        _text("axis 1 →", SQUARE - 4, SQUARE - 8, "end", "axis"),
+        _text("axis 2 ↑", 4, 8, "start", "axis"),
         *(_element("circle", "disc", cx=x, cy=y, r=radius) for (x, y), radius in discs),
         # above all discs, since one may lie on another
         *(
             _text(name, x, y - radius - 6, "middle", "disc-name")
-            for name, ((x, y), radius) in zip(names, discs, strict=True)
+            for name, ((x, y), radius) in zip(labels, discs, strict=True)
         ),
     ]
     return _chart(parts, (SQUARE, SQUARE), caption)

@@ -104,11 +104,12 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
             how += f", with the oracle {study.aggregation.oracle!r}"
         own = f" sampled the posterior of its own rows: {sampled}"
         own = "'s mixture was fitted elsewhere" if study.table_schema.of_parameters else own
-        yield "Sample", f"Each silo{own}.", ""
-        matched = f"Clusters of different silos were matched by {matching!r}."
-        meaning = str(getdoc(study.matching)).partition("\n")[0]
-        yield "Match", matched, f"This {meaning[0].lower()}{meaning[1:]}"
-        yield "Aggregate", f"{how}.", str(Aggregation.model_fields["method"].description)
+        yield "Sample", f"{'Each' if len(posterior.silos) > 1 else 'The'} silo{own}.", ""
+        if len(posterior.silos) > 1:
+            matched = f"Clusters of different silos were matched by {matching!r}."
+            meaning = str(getdoc(study.matching)).partition("\n")[0]
+            yield "Match", matched, f"This {meaning[0].lower()}{meaning[1:]}"
+            yield "Aggregate", f"{how}.", str(Aggregation.model_fields["method"].description)
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
             yield "Polish", f"{gibbs} over the silos, in which only {sums} travelled.", ""
@@ -272,6 +273,8 @@ def missing_shares(posterior: Posterior) -> pd.DataFrame | None:
     # a number that is a spike is missing to one of its column's two variables only
     counts = counts.groupby(level=0, sort=False).min()
     shares = counts.div(rows)
+    if len(rows) == 1:
+        shares = shares.iloc[:, :0]
     shares.insert(0, "all rows", counts.sum(axis=1) / rows.sum())
     return shares[shares["all rows"] > 0].sort_values("all rows", ascending=False, kind="stable")
 
@@ -280,7 +283,8 @@ def missing_table(shares: pd.DataFrame) -> Table:
     """Return the shares of missing cells, coloured."""
     shown = shares.head(MOST_MISSING)
     lines = heat_lines(shown.index, shown.to_numpy(), percent)
-    caption = "Missing cells by variable, most first, in all rows and in each silo"
+    each = " and in each silo" if shown.shape[1] > 1 else ""
+    caption = f"Missing cells by variable, most first, in all rows{each}"
     return from_lines(caption, ["variable", *shares.columns], lines)
 
 
@@ -315,11 +319,19 @@ def sent_table(posterior: Posterior) -> Table:
     return make_table("Bytes of the messages that left each silo, by kind of reply", columns)
 
 
+def silos_differ(posterior: Posterior) -> bool:
+    """Tell whether some draw of how far the silos' profiles spread is not zero."""
+    own = posterior.silo_profiles
+    return own is not None and bool(np.isfinite(own.kappa).any())
+
+
 def drift_sentences(posterior: Posterior) -> Iterator[str]:
     """Yield in which variables the silos differ, or why this is not known."""
     own = posterior.silo_profiles
     if own is None:
         yield f"This is not known: {no_drift(posterior)}."
+    elif not silos_differ(posterior):
+        yield "The silos do not seem to differ: the matching found no spread of their profiles."
     elif len(own.kappa) == 1:
         yield (
             "How much the silos differ was estimated once, by the matching, and for all variables "

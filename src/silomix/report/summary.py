@@ -86,13 +86,15 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     yield _clusters_view(posterior)
     yield verdict_view(posterior.diagnostics)
     yield Text()
-    if posterior.correspondence is not None:
+    several = len(posterior.silos) > 1
+    if several and posterior.correspondence is not None:
         yield Text("Which silos found which cluster in their own rows", style="bold")
         yield _holders_view(posterior)
     yield Text("How many clusters", style="bold")
     yield Text("\n".join([*number_sentences(posterior), ""]))
-    yield _silos_view(posterior)
-    if posterior.silo_profiles is not None and len(posterior.silos) > 1:
+    if several:
+        yield _silos_view(posterior)
+    if several and posterior.silo_profiles is not None:
         yield Text("In which variables the silos differ", style="bold")
         yield Text("\n".join([*run.drift_sentences(posterior), ""]))
     missing = run.missing_shares(posterior)
