@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
+from importlib import metadata
 from pathlib import Path
 
 # before NumPy is imported: small matrices gain nothing from threads, which spin while they wait
@@ -59,8 +61,10 @@ class Resume:
 
 
 def digest_of_tree() -> str:
-    """Return a digest of everything that a test may read."""
-    digest = hashlib.sha256()
+    """Return a digest of everything that a test may read, and of what runs it."""
+    installed = sorted(f"{each.name} {each.version}" for each in metadata.distributions())
+    switches = [os.environ.get(name, "") for name in ("NUMBA_DISABLE_JIT", "SILOMIX_SEEDS")]
+    digest = hashlib.sha256(repr((sys.version, installed, switches)).encode())
     rooms = ["src", "tests", "docs", "examples", "r", "benchmarks", "reproduction"]
     files = [path for room in rooms for path in (ROOT / room).rglob("*")]
     for path in sorted([*files, *ROOT.glob("*.*"), ROOT / "Makefile"]):

@@ -227,7 +227,7 @@ def expected_gain(clusters, one, other):
     shared = set(silo[one]) & set(silo[other])
     rows = sum(sizes[silo == s].sum() for s in shared)
     a, b = counts[one].sum(axis=0), counts[other].sum(axis=0)
-    splinter = min(sizes[one].sum(), sizes[other].sum()) < rows / 10
+    splinter = min(sizes[one].sum(), sizes[other].sum()) < max(rows / 10, 50)
     return evidence(a + b) - evidence(a) - evidence(b) + splinter * 1.5 * np.log(rows)
 
 
@@ -265,13 +265,15 @@ def test_strangers_stay_unless_their_rows_are_doubtful():
     assert len(np.unique(absorb(doubtful, [0, 1]))) == 1
 
 
-@pytest.mark.parametrize(("rows", "groups"), [(2000, 2), (300, 1)])
-def test_only_splinters_have_to_pay_for_the_search(rows, groups):
+@pytest.mark.parametrize(
+    ("most", "rows", "groups"), [(4000, 2000, 2), (4000, 300, 1), (60, 55, 2), (60, 45, 1)]
+)
+def test_only_splinters_have_to_pay_for_the_search(most, rows, groups):
     """Clusters that overlap are worth few rows, which could not pay for a search among all."""
-    few = np.multiply(LARGE, 0.1), np.multiply(FAR, 0.1)
-    clusters = clusters_of(few, [0, 0], [4000, rows])
+    few = np.multiply(LARGE, 0.06), np.multiply(FAR, 0.06)
+    clusters = clusters_of(few, [0, 0], [most, rows])
     against = evidence(few[0]) + evidence(few[1]) - evidence(few[0] + few[1])
-    assert 0 < against < 1.5 * np.log(4000 + rows)
+    assert 0 < against < 1.5 * np.log(most + rows)
     assert len(np.unique(absorb(clusters, [0, 1]))) == groups
 
 

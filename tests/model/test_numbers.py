@@ -174,6 +174,7 @@ REFUSED = {
         {},
         "'inf' in data row 3, which is not a finite number",
     ),
+    "huge count": ([1, 1e30], {"schema": COUNT}, "in data row 2, which is not a count"),
     "negative count": ([1, -2], {"schema": COUNT}, "-2 in data row 2, which is not a count"),
     "part of a count": ([0.5, 2], {"kinds": {"x": "poisson"}}, "0.5 in data row 1, which is no"),
     "no logarithm": (

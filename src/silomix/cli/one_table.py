@@ -178,7 +178,8 @@ def report_command(
         raise typer.BadParameter("--table needs --outside or --covariates, and they need it")
     columns = _outside_columns(outside, outside_method)
     page = out or (results if results.is_dir() else results.parent)
-    page = page if out is not None and out.suffix and not out.is_dir() else page / folder.PAGE
+    is_page = out is not None and (out.is_file() or bool(out.suffix and not out.is_dir()))
+    page = page if is_page else page / folder.PAGE
     wanted = {OUTSIDE: outside, ODDS: covariates}
     files = [page, *(page.with_name(file) for file in wanted if wanted[file] is not None)]
     # a file beside the page has the same name for every page

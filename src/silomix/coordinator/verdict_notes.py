@@ -37,11 +37,12 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
         checks = [check for check in release.checks if check.rule in STAND_INS and check.changed]
         if checks:
             changed = sum(check.changed or 0 for check in checks)
-            told.append(f"{changed} of {checks[0].cells} profiles in {release.silo!r}")
+            cells = sum(check.cells for check in release.checks if check.rule == STAND_INS[0])
+            told.append(f"{changed} of {cells} profiles in {release.silo!r}")
     if told:
         yield (
-            "Where a cluster has too few rows for its own profile of a variable, a flatter one "
-            f"is used: {'; '.join(told)}."
+            "Where a cluster has too few rows for its own profile of a variable, or few rows "
+            f"decide it, a flatter one is used: {'; '.join(told)}."
         )
 
 

@@ -178,10 +178,10 @@ def read_release(folder: str | Path) -> tuple[Release, Schema]:
 
 
 def _read(source: Path) -> tuple[Envelope, Any, Schema | None]:
-    if not (source / HEAD).exists() and (inner := sorted(source.glob(f"*/{HEAD}"))):
-        name = shorten(inner[0].parent.name)
-        raise MessageError(f"{source} is not a message but holds some; give one of them: {name}")
     try:
+        if not (source / HEAD).exists() and (inner := sorted(source.glob(f"*/{HEAD}"))):
+            name = shorten(inner[0].parent.name)
+            raise MessageError(f"it is not a message but holds some, such as {name}; give one")
         return _read_message(_read_folder(source))
     except OSError as error:
         problem = f"{error.strerror}; check the path"

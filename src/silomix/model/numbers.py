@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Bools, Floats
 
+# Larger numbers are codes, or amounts.
+LARGEST_COUNT = 1e9
 # Which cells a kind cannot have, and what messages say of them.
 SUPPORTS: dict[str, tuple[Callable[[Floats], Bools], str]] = {
     "all": (lambda x: np.zeros(x.shape, dtype=bool), ""),
     "positive": (lambda x: x <= 0, "is not above zero"),
     "counts": (
-        lambda x: (x < 0) | (x != np.floor(x)) & ~np.isnan(x),
-        "is not a count: a whole number, zero or more",
+        lambda x: (x < 0) | (x > LARGEST_COUNT) | (x != np.floor(x)) & ~np.isnan(x),
+        "is not a count: a whole number from zero to a billion",
     ),
 }
 

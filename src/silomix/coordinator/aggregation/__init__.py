@@ -92,7 +92,9 @@ def aggregate(
         product = closed_form.multiply(matched, rows, model)
         weights, profiles = _draw_product(product, releases, local, model, count)
         cells = np.maximum(product.cells, SMALLEST * matched.held)
-        by_silo, by_cluster = product.rows / product.rows.sum(), cells / cells.sum(axis=0)
+        # densities that are worth no rows, as where every release is coarse, count as their silos
+        worth = product.rows if product.rows.any() else rows
+        by_silo, by_cluster = worth / worth.sum(), cells / cells.sum(axis=0)
     elif settings.method == "cmc":
         by_silo, elements = closed_form.inverse_variances(matched, rows, model.family)
         weights = np.tensordot(by_silo, matched.weights, axes=1)

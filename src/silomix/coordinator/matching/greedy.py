@@ -37,8 +37,9 @@ SMALLEST_GAIN = 1e-6
 OUTDATED = -1
 # groups that share a silo stay apart if the evidence tells them apart by more than n to this power
 SEARCH = 1.5
-# or by anything at all, if each has at least this share of the rows of these silos
-SPLINTER = 0.1
+# or by anything at all, if each has at least this share of the rows of these silos, and so many:
+# among sixty rows noise alone sets apart six
+SPLINTER, FEW = 0.1, 50
 # a silo's cluster with fewer rows may be rows that are far from all others by chance
 STRAY_ROWS = 10
 # shares of the first of the two that are tried
@@ -242,11 +243,11 @@ def absorb_groups(clusters: LocalClusters, groups: Ints, profile: Profile, *, li
 
     A silo may split a few rows, or half a cluster, off one of its clusters. Among n rows some
     always look apart, so a splinter stays only if all silos of the two groups together say so by a
-    factor of more than n to the power `SEARCH`. Two clusters that are each a good part of a silo's
-    rows are no chance find, and stay unless the evidence is for one. Doubt about who belongs is in
-    the effective counts, so rows that a silo picked out without reason say little; where clusters
-    overlap, a thousand rows may be worth a hundred, which could never pay for a search. Best gain
-    first, until none rises; groups that share no silo are left to the matching.
+    factor of more than n to the power `SEARCH`. Two clusters of many rows that are each a good part
+    of a silo's are no chance find, and stay unless the evidence is for one. Doubt about who belongs
+    is in the effective counts, so rows that a silo picked out without reason say little; where
+    clusters overlap, a thousand rows may be worth a hundred, which could never pay for a search.
+    Best gain first, until none rises; groups that share no silo are left to the matching.
 
     Parameters
     ----------
@@ -280,7 +281,8 @@ def folding_gain(
         # once, however many silos they share
         shared = sorted(groups.by_silo[one].keys() & groups.by_silo[other].keys())
         searched = rows[shared].sum()
-        splinter = min(groups.rows[one], groups.rows[other]) < SPLINTER * searched
+        least = min(groups.rows[one], groups.rows[other])
+        splinter = least < max(SPLINTER * searched, FEW)
         price = SEARCH * np.log(searched) if splinter else 0.0
         gains[place] = together - apart + remainder + price
     return gains
