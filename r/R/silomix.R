@@ -11,7 +11,11 @@ install_silomix <- function(package = "silomix", envname = "r-silomix", python =
   if (!reticulate::virtualenv_exists(envname)) {
     reticulate::virtualenv_create(envname, python = python)
   }
-  reticulate::virtualenv_install(envname, package, ...)
+  tryCatch(reticulate::virtualenv_install(envname, package, ...), error = function(reason) {
+    pip <- file.path(dirname(reticulate::virtualenv_python(envname)), "pip")
+    stop(conditionMessage(reason), "\nIf this pip misses packages that exist, run in a shell: ", pip,
+         " install ", paste(package, collapse = " "), call. = FALSE)
+  })
 }
 
 .onLoad <- function(libname, pkgname) {

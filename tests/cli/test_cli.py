@@ -342,7 +342,7 @@ def test_codes_for_missing_cells_go_into_the_study_and_are_advised(tmp_path, not
     table, out = tmp_path / "t.csv", tmp_path / "study.toml"
     table.write_text("site,sex,age\n" + "".join(f"s,{'fm9'[i % 3]},{i}.5\n" for i in range(40)))
     common = ["study", table, "--silo", "site", "--out", out, "--force"]
-    assert run(*common).stderr.endswith("if they mean a missing cell, give --na-value\n")
+    assert run(*common).stderr.endswith("if they mean a missing cell, give --na-value sex=9\n")
     codes = ["--na-value", "9, 99,age=39.5"]
     told = run(*common, *codes)
     assert (told.exit_code, told.stderr) == (0, "")
@@ -521,12 +521,16 @@ def test_what_is_odd_in_a_table_is_printed_once_and_kept_in_the_files(tmp_path, 
     quick += ["--outside", "died"]
     result = run("fit", tmp_path / "t.csv", "--silo", "silo", *quick, "--out", out)
     told = "'crp' has '-9' in 9 rows: taken as they stand; if they mean a missing cell, give "
-    assert result.stderr.count(f"{told}--na-value\n") == result.stderr.count("as they stand") == 1
+    assert (
+        result.stderr.count(f"{told}--na-value crp=-9\n")
+        == result.stderr.count("as they stand")
+        == 1
+    )
     assert "as they stand" not in words(result.stdout)
-    assert f"{told}--na-value. " in words((out / "summary.txt").read_text(encoding="utf-8"))
+    assert f"{told}--na-value crp=-9. " in words((out / "summary.txt").read_text(encoding="utf-8"))
     with pytest.warns(DataWarning):
         found = silomix.fit(rows, silo="silo", iterations=200, polish=0, progress=False)
-    assert found.diagnostics.notes[-1].endswith(f"{told}na_values=...")
+    assert found.diagnostics.notes[-1].endswith(told + "na_values={'crp': ['-9']}.")
 
 
 def test_fit_as_json(tmp_path, fitted, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 from cases.aggregation_cases import conjugate_release, make_case
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.coordinator.aggregation import aggregate, objective_draws
+from silomix.coordinator.aggregation import aggregate, closed_form, objective_draws
 from silomix.errors import PolicyRefusal
 from silomix.messages import LogLikelihood
 from silomix.model.draws import Correspondence
@@ -108,6 +108,14 @@ def test_one_silo_has_nothing_to_weigh_and_one_cluster_is_whole(seed, method):
     if method == "vcmc":
         assert_array_equal(found.weights, found.matched.weights[0])
     assert_allclose(run(make_case(seed, rows=(50, 40), clusters=1)).weights, 1, rtol=1e-6)
+
+
+def test_densities_that_are_worth_no_rows_count_as_their_silos(case, monkeypatch):
+    """As under coarse rules, where clusters overlap: sizes are then from the prior alone."""
+    monkeypatch.setattr(closed_form, "_members", lambda draws, *_: (draws.mean(axis=0), 0.0))
+    found = run(case, method="product")
+    assert_allclose(found.silo_weights.weights, np.array([150, 100, 80]) / 330)
+    assert_allclose(found.silo_weights.profiles.sum(axis=0), 1)
 
 
 def split_silo(seed, prior):

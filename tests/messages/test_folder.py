@@ -147,6 +147,9 @@ class TestForPeople:
         (made / "sizes_2.csv").unlink()
         refused(made, r"sizes_2\.csv' is missing")
 
+    def test_a_name_that_is_too_long_is_refused(self, tmp_path):
+        refused(tmp_path / ("a" * 300), "cannot be read")
+
     def test_wide_tables_go_on(self, tmp_path, monkeypatch):
         monkeypatch.setattr("silomix.messages.csv_tables.LARGEST_FILE", 200)
         record = DivergenceReply(np.full((6, 3), 1 / 3))

@@ -13,6 +13,7 @@ from silomix.model.table import infer_schema, load
 def problems(values, *, name="x", is_number=False, is_guess=True):
     cells = read_cells(read_table(pd.DataFrame({name: values}))[name], name)
     found = suspect(name, cells, is_number=is_number, is_guess=is_guess)
+    found.pop("codes", None)
     return found.keys() - {"alike"}
 
 

@@ -59,7 +59,7 @@ TEXTS = {
     },
     OUTPUT: {
         "out": "Folder for the results.",
-        "name": "3=frail: names a cluster in what this command writes, and only there; repeatable.",
+        "name": "3=frail: names a cluster; in fit's folder, report --force puts it into all files.",
         "policy": "What may leave: policy.toml or a preset; without it, the preset named default.",
         "ledger": "File that records what left (default silomix-ledger.json beside the table).",
         "table_name": "What the ledger calls the table, wherever it is; its path by default.",
@@ -71,6 +71,7 @@ TEXTS = {
 }
 
 SPELLED = {"as_json": "--json", "id_column": "--id"}
+METAVARS = {"name": "CLUSTER=...", "without": "NAME"}
 # Options on the columns of a table, as `about_columns` and `study_of` take them.
 COLUMNS: dict[str, type] = dict.fromkeys(["variables", "exclude", "missing", "frequency"], str)
 COLUMNS |= dict.fromkeys(["kind", "bins", "na_value"], list[str])
@@ -174,8 +175,7 @@ def _describe(parameter: inspect.Parameter, texts: Mapping[str, str]) -> Any:
     if kind in {bool, list[str] | None}:
         # a flag has no type on the help page; what may be given several times has a name
         shared["metavar"] = "" if kind is bool else "COLUMN=..." if panel == TABLE else "NAME=..."
-    if name == "without":
-        shared["metavar"] = "NAME"
+    shared |= {"metavar": METAVARS[name]} if name in METAVARS else {}
     return typer.Option(spelled, rich_help_panel=panel, **shared)
 
 

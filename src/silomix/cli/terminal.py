@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,6 +77,9 @@ IN_SHELL = {
 def as_option(name: str, value: object) -> str:
     """Return a setting as a shell writes it: its option, with the value where one is meant."""
     option = IN_SHELL.get(name, f"--{name.replace('_', '-')}")
+    if isinstance(value, Mapping):  # codes for missing cells, by column
+        pairs = [f"{name}={code}" for name, codes in value.items() for code in codes]
+        return f"{option} {','.join(pairs)}"
     return option if value is None or value is ... else f"{option} {value!r}"
 
 

@@ -179,9 +179,6 @@ def read_release(folder: str | Path) -> tuple[Release, Schema]:
 
 def _read(source: Path) -> tuple[Envelope, Any, Schema | None]:
     try:
-        if not (source / HEAD).exists() and (inner := sorted(source.glob(f"*/{HEAD}"))):
-            name = shorten(inner[0].parent.name)
-            raise MessageError(f"it is not a message but holds some, such as {name}; give one")
         return _read_message(_read_folder(source))
     except OSError as error:
         problem = f"{error.strerror}; check the path"
@@ -197,6 +194,9 @@ def _read_folder(source: Path) -> dict[str, bytes]:
     left = LARGEST_MESSAGE
     if source.name.startswith("."):
         raise MessageError("it was left by a writer that did not finish")
+    if not (source / HEAD).exists() and (inner := sorted(source.glob(f"*/{HEAD}"))):
+        name = shorten(inner[0].parent.name)
+        raise MessageError(f"it is not a message but holds some, such as {name}; give one")
     files: dict[str, bytes] = {}
     with os.scandir(source) as entries:
         for entry in entries:

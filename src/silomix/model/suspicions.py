@@ -74,17 +74,25 @@ def numbers_and_words(texts: list[str]) -> tuple[list[str], list[str]]:
 
 def like_missing(name: str, cells: Cells, *, is_number: bool) -> str:
     """Return which cells of a column look like codes for missing ones, and in how many rows."""
+    found = codes_of_missing(cells, is_number=is_number)
+    counted = [f"{text!r} in {plural(rows, 'row')}" for text, rows in found.items()]
+    return f"{name!r} has {listing(counted)}" if found else ""
+
+
+def codes_of_missing(cells: Cells, *, is_number: bool) -> dict[str, int]:
+    """Return the texts in a column that look like codes for missing cells, with their rows."""
     texts, counts = cells.texts, np.bincount(cells.codes + 1, minlength=len(cells.texts) + 1)
     rows = dict(zip(texts, counts[1:].tolist(), strict=True))
     codes = _missing_codes(rows, is_number=is_number)
     # a 9 may be one of many numbers, and is a code of scores and grades
     odd = [code for code in codes if code != "9"] if is_number else _missing_words(texts) + codes
-    counted = [f"{text!r} in {plural(rows[text], 'row')}" for text in odd]
-    return f"{name!r} has {listing(counted)}" if odd else ""
+    return {text: rows[text] for text in odd}
 
 
 def suspect(name: str, cells: Cells, *, is_number: bool, is_guess: bool) -> dict[str, str]:
-    """Return what is odd about a column, by problem; under "alike", a digest of what it tells.
+    """Return what is odd about a column, by problem.
+
+    Under "alike" is a digest of what it tells, under "codes" are those for missing cells.
 
     Parameters
     ----------
@@ -96,6 +104,7 @@ def suspect(name: str, cells: Cells, *, is_number: bool, is_guess: bool) -> dict
     found = {}
     if odd := like_missing(name, cells, is_number=is_number):
         found["missing"] = odd
+        found["codes"] = "\n".join(codes_of_missing(cells, is_number=is_number))
     if not is_number:
         if twins := alike(texts):
             found["spelling"] = f"{name!r} has {' and '.join(quoted(group) for group in twins)}"
@@ -112,13 +121,16 @@ def warn_of(columns: Mapping[str, dict[str, str]], where: str) -> None:
     for name, found in columns.items():
         if "alike" in found:
             groups.setdefault(found["alike"], []).append(repr(name))
+    codes = {
+        name: found["codes"].splitlines() for name, found in columns.items() if "codes" in found
+    }
     pairs = [" and ".join(names) for names in groups.values() if len(names) > 1]
     for problem, about in PROBLEMS.items():
         clauses = [found[problem] for found in columns.values() if problem in found]
         clauses = pairs if problem == "alike" else clauses
         if clauses:
             text = f"{where}: {listing(clauses)}: {about}"
-            named: dict[str, object] = {"exclude": ..., "id": ..., "na_values": ...}
+            named: dict[str, object] = {"exclude": ..., "id": ..., "na_values": codes or ...}
             named["missing"] = "level"
             warn(DataWarning(text, **named))
 

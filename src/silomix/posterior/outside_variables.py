@@ -273,16 +273,17 @@ def regress_membership(
     Returns
     -------
     frame
-        A line for each cluster but the reference, and covariate: cluster, variable ("intercept" for
-        the constant), level_name, log_odds, se, odds_ratio for one unit more, or for this level
-        instead of the others, with lower, upper and interval, p_value, and the rows used.
+        A line for each cluster but the reference, and covariate: cluster, reference, variable
+        ("intercept" for the constant), level_name, log_odds, se, odds_ratio for one unit more, or
+        for this level instead of the others, with lower, upper and interval, p_value, and the rows
+        used.
 
     Examples
     --------
     >>> rows = table.assign(age=40.0 + 10 * truth.labels + [0, 1, 2, 3] * 100)
     >>> found = silomix.regress_membership(posterior, rows, ["age"])
     >>> found.shape, found["variable"].tolist()[:2]
-    ((8, 11), ['intercept', 'age'])
+    ((8, 12), ['intercept', 'age'])
     """
     check_level(level)
     clusters = posterior.n_clusters
@@ -320,6 +321,7 @@ def regress_membership(
     others = [c for c in range(clusters) if c != reference]
     columns = {
         "cluster": np.repeat(others, len(used) + 1),
+        "reference": [reference] * len(middle),
         "variable": ["intercept", *(target.variable for target in used)] * len(others),
         "level_name": [None, *(target.level for target in used)] * len(others),
         "log_odds": middle,

@@ -65,6 +65,14 @@ def write_posterior(folder: Path, posterior: Posterior) -> list[Path]:
     return [path for path in posterior_files(folder) if path.name not in {*TABLES} - {*tables}]
 
 
+def write_names(folder: Path, posterior: Posterior) -> None:
+    """Write anew what has the names of clusters in it; the labels keep their ids."""
+    tables = {name: table for name, table in _tables(posterior).items() if name != LABELS}
+    with writing(folder):
+        _write_tables(folder, tables, posterior_view(posterior))
+        posterior.save(folder / SAVED)
+
+
 def _write_tables(folder: Path, tables: dict[str, pd.DataFrame], view: RenderableType) -> None:
     """Write tables by the names of their files, and what the summary shows."""
     private_folder(folder)
