@@ -24,7 +24,6 @@ from judging import (
     inner,
     judge_partition,
     mean_error,
-    ratio,
     share,
     short,
     timed,
@@ -221,12 +220,8 @@ def summarise(lines):
         row["less told"], row["less se"] = mean_error(
             (part["pi_covered"] - part["told_covered"]) / part["pi_total"]
         )
-        unfound = (part["planted"] - part["clusters"]).clip(lower=0) / part["planted"]
         for what in ("pi", "mean"):
-            held = part[f"{what}_total"] * (1 - unfound)
-            row[f"{what} found"], row[f"{what} found se"] = ratio(
-                part[f"{what}_covered"].to_numpy(float), held.to_numpy(float)
-            )
+            row[f"{what} right"], row[f"{what} right se"] = share(part[part["right"] == 1], what)
         usual = {"CPU s": part["seconds"].mean(), "MB": part["bytes"].mean() / 1e6}
         rows.append(row | usual)
     return pd.DataFrame(rows)

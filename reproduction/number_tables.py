@@ -22,8 +22,8 @@ def cells_table(lines):
         words |= {"best": f"{row['best']:.3f}", "below": with_error(row["below"], row["gap se"])}
         words |= {what: with_error(row[what], row[f"{what} se"]) for what in JUDGED}
         words["less told"] = signed(row["less told"], row["less se"])
-        for what in ("pi found", "mean found"):
-            words[what] = with_error(row[what], row[f"{what} se"])
+        for what in ("pi right", "mean right"):
+            words[what + " K"] = with_error(row[what], row[f"{what} se"])
         rows.append(words)
     return pd.DataFrame(rows)
 

@@ -32,7 +32,7 @@ UNMIXED = replace(DOUBTED, agreement=1.0)
             f"{SILOS_AGREE}, it is clear which",
             "after 8 polish rounds.",
         ),
-        ({"silos": {"a": TRUSTED}}, f"{ONE_AGREES} and the draws", "after 8 polish rounds."),
+        ({"silos": {"a": TRUSTED}}, f"{ONE_AGREES}, and the draws", "after 8 polish rounds."),
         (
             {"polish": PolishTrace({}, 1, False)},
             f"{SILOS_AGREE}. {UNCHECKED} that",
@@ -54,7 +54,7 @@ def test_trust_gives_its_reasons(changes, start, end):
 @pytest.mark.parametrize(
     ("changes", "level", "words"),
     [
-        ({"silos": {"a": replace(TRUSTED, agreement=0.7)}}, "care", "chains of a do not find"),
+        ({"silos": {"a": replace(TRUSTED, agreement=0.7)}}, "care", "different clusters: a ("),
         ({"silos": {"a": replace(TRUSTED, agreement=0.4)}}, "distrust", "as 0.40, at least 0.8"),
         ({"confidence": 0.8}, "care", "0.80 for the least certain"),
         ({"confidence": 0.3}, "distrust", "which clusters of different silos are the same"),
@@ -94,8 +94,8 @@ def test_the_worst_cause_comes_first_and_every_one_has_its_advice():
 def test_many_silos_are_named_once():
     silos = {str(place): DOUBTED for place in range(10)}
     diagnostics = make_diagnostics(silos=silos)
-    assert diagnostics.verdict.count("do not find the same clusters") == 1
-    assert "the chains of silo 0, silo 1, silo 2 and 7 more do not" in diagnostics.verdict
+    assert diagnostics.verdict.count("different clusters") == 1
+    assert ": silo 0, silo 1, silo 2 and 7 more (" in diagnostics.verdict
     assert repr(diagnostics) == diagnostics.verdict
 
 

@@ -59,7 +59,7 @@ TEXTS = {
     },
     OUTPUT: {
         "out": "Folder for the results.",
-        "name": "3=frail: names a cluster; in fit's folder, report --force puts it into all files.",
+        "name": "3=frail: names a cluster; report --force puts the name into all of fit's files.",
         "policy": "What may leave: policy.toml or a preset; without it, the preset named default.",
         "ledger": "File that records what left (default silomix-ledger.json beside the table).",
         "table_name": "What the ledger calls the table, wherever it is; its path by default.",

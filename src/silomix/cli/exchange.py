@@ -163,8 +163,8 @@ def combine_command(
     ----------
     folders : One from each silo, written by release --draws.
     aggregation : product, cmc or uniform.
-    transform : sd=log, logit or none; chosen by the range of the draws if left out. Repeatable.
-    prior : sd=0,1.5: mean and sd of the silos' prior, transformed; wide if left out. Repeatable.
+    transform : sigma=log, logit or none; chosen by the range of the draws if left out. Repeatable.
+    prior : sigma=0,1.5: mean and sd of the silos' prior, transformed; wide if left out. Repeatable.
     alpha : Concentration of the weights' prior in the silos (default 1).
 
     Examples

@@ -149,7 +149,7 @@ def release_command(
     rows : With --draws, the number of rows that were fitted.
     weights : With --draws, the variable with the components' weights.
     parameters : With --draws, the variables with the components' parameters, as a,b,c.
-    transform : With --draws: sd=log, logit or none; by default the draws decide. Repeatable.
+    transform : With --draws: sigma=log, logit or none; by default the draws decide. Repeatable.
     out : Folder for the release: what the data officer reads.
     dry_run : Show what would leave, and what each rule did; write no files.
 

@@ -41,8 +41,8 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
             told.append(f"{changed} of {cells} profiles in {release.silo!r}")
     if told:
         yield (
-            "Where a cluster has too few rows for its own profile of a variable, or few rows "
-            f"decide it, a flatter one is used: {'; '.join(told)}."
+            "Where a cluster has too few rows for its own profile of a variable, or a few "
+            f"dominate it, a flatter one is used: {'; '.join(told)}."
         )
 
 
@@ -93,7 +93,7 @@ def cluster_notes(
     for lone, silo, share, apart in lonely or ():
         same = f"; the probability that another cluster is the same is {1 - apart:.2f}"
         yield (
-            f"Cluster {lone} is found in {silo!r} alone, which has {share:.0%} of its rows"
+            f"Only {silo!r} found cluster {lone}, and has {share:.0%} of that cluster's rows"
             + ("." if np.isnan(apart) else f"{same}.")
         )
     for a, b, probability, overlap in nearly_same(match, parts.profile_draws, family):

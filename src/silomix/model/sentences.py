@@ -27,11 +27,14 @@ def listing(names: Sequence[str], most: int = MOST_LISTED) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def spoken_list(names: Sequence[str], most: int = MOST_LISTED) -> str:
-    """Return names for running text: "a", "a and b", "a, b and 3 more"."""
+def spoken_list(names: Sequence[str], most: int = MOST_LISTED, last: str = " and ") -> str:
+    """Return names for running text: "a", "a and b", "a, b and 3 more".
+
+    `last` joins the last two; of clauses it is ", and ".
+    """
     more = len(names) - most
     said = [*names[:most], *([f"{more} more"] if more > 0 else [])]
-    return " and ".join([", ".join(said[:-1]), said[-1]] if said[1:] else said)
+    return last.join([", ".join(said[:-1]), said[-1]] if said[1:] else said)
 
 
 def quoted(names: Sequence[str], most: int = MOST_LISTED) -> str:

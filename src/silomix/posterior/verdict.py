@@ -188,8 +188,8 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
         least = min(silos[name].agreement for name in apart)
         yield Cause(
             judge(least, limits),
-            f"the chains of {_names(apart)} do not find the same clusters (adjusted Rand index "
-            f"as low as {least:.2f}, at least {limits[0]} wanted)",
+            f"chains of the same silo find different clusters: {_names(apart)} (adjusted Rand "
+            f"index as low as {least:.2f}, at least {limits[0]} wanted)",
             "Use five times the iterations (sampling then takes about five times as long); if "
             "that does not help, the rows do not determine the clusters",
         )
@@ -252,7 +252,8 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
         and diagnostics.confidence is not None,
         f"the draws had settled after {plural(diagnostics.rounds, 'polish round')}": checked,
     }
-    return spoken_list([reason for reason, holds in reasons.items() if holds])
+    found = [reason for reason, holds in reasons.items() if holds]
+    return spoken_list(found, last=", and ")
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def number_sentences(posterior: Posterior) -> Iterator[str]:
     together = np.where(pieces.sum(axis=0) > 1, match.cluster_confidence(), 1.0)
     least = int(together.argmin())
     if together[least] >= SETTLED:
-        yield "One more: no cluster looks like two; the silos' parts of each belong together."
+        yield "One more: no cluster looks like two; each one's parts belong together across silos."
     else:
         split = int((pieces[:, least] > 1).sum())
         who = plural(split, "silo") if split else "no silo"
@@ -402,5 +402,5 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
             lines.append((*(name, one.level)[: len(named)], *shown, *said))
         whole = f"{found.rows - missing:,}", value(one.whole, one)
         lines.append((*("all", one.level)[: len(named)], *whole, "", "", "", "", ""))
-    left_out = f"; {missing:,} of {found.rows:,} rows without a value left out" if missing else ""
+    left_out = f"; {missing:,} of {found.rows:,} rows left out: no value" if missing else ""
     return from_lines(first.variable + left_out, heads, lines, left=range(len(named)))

@@ -116,7 +116,7 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
 
 def _clusters_view(posterior: Posterior) -> RenderableType:
     """Return how large the clusters are, and what each is like in words."""
-    clear = f"Clear rows have their cluster with a probability of at least {CLEAR:.0%}.\n"
+    clear = f"Clear rows belong to their cluster with a probability of at least {CLEAR:.0%}.\n"
     said = zip(posterior.cluster_names, posterior.descriptions(), strict=True)
     words = "".join(f"Cluster {name}: {printable(words)}.\n" for name, words in said)
     legend = "" if posterior.assignment is None else f"{clear}\n"

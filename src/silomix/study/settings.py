@@ -208,7 +208,7 @@ class ScheduleSettings(Record):
 
     Attributes
     ----------
-    iterations : Sweeps per chain, at most if adaptive; raise it if the verdict asks.
+    iterations : Sweeps per chain (maximum if adaptive); raise if the verdict asks.
     burn_in : Sweeps dropped at the start; half by default.
     chains : Chains per silo; 1 cannot detect missed modes.
     thin : Keep one sweep in N; the default leaves about 2000 draws.
@@ -244,7 +244,7 @@ class LocalSettings(Record):
     partition : linkage, or pam (needs the extra pam).
     one_cluster : Whether a single cluster, which silhouettes cannot detect, is allowed.
     threshold : Tables of at most this many rows are partitioned directly.
-    subsample : Rows of a longer table to partition; others join those that share their components.
+    subsample : How many rows of long tables to partition; others join rows that share components.
     relabel : match, or average (its intervals are too narrow).
     """
 
