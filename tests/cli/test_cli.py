@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from shutil import copytree
 
 import numpy as np
 import pandas as pd
@@ -493,6 +494,19 @@ def fitted(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_a_name_goes_into_all_files_of_a_fit_and_ids_stay(fitted, tmp_path):
+    out = tmp_path / "results"
+    copytree(fitted[1], out)
+    labels = (out / "labels.csv").read_bytes()
+    assert run("report", out, "--name", "0=frail").exit_code == 4  # it would replace the page
+    assert run("report", out, "--name", "0=frail", "--force").exit_code == 0
+    for name in ("cluster_sizes.csv", "profiles.csv", "contrast.csv", "summary.txt", "report.html"):
+        assert "frail" in (out / name).read_text(encoding="utf-8"), name
+    assert silomix.load(out / "posterior.silomix").names == {0: "frail"}
+    assert (out / "labels.csv").read_bytes() == labels
+    assert {path.name for path in out.iterdir()} == RESULTS
+
+
 def test_fit_writes_what_the_library_finds(fitted):
     table, out, result = fitted
     assert "leave a cluster without" not in result.stderr  # silos do not warn one by one

@@ -201,7 +201,7 @@ def report_command(
         last.append(f"Odds of membership: {page.with_name(ODDS)}")
     if name and page.parent == results and results.is_dir():
         folder.write_names(results, posterior)
-        last.append(f"Names are now in all files of {results}")
+        last.append(f"Names are now in the files of {results}, too")
     if table is None or outside is None:
         write_report(posterior, page)
     else:

@@ -331,7 +331,7 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
     if own is None:
         yield f"This is not known: {no_drift(posterior)}."
     elif not silos_differ(posterior):
-        yield "The silos do not seem to differ: the matching found no spread of their profiles."
+        yield "The silos do not seem to differ: no spread of their profiles was found."
     elif len(own.kappa) == 1:
         yield (
             "How much the silos differ was estimated once, by the matching, and for all variables "
