@@ -91,9 +91,9 @@ def cluster_notes(
     rows = [release.rows for release in releases]
     lonely = match and single_silo_clusters(parts.weights_by_silo, rows, match)
     for lone, silo, share, apart in lonely or ():
-        same = f"; the probability that another cluster is the same is {1 - apart:.2f}"
+        same = f"; the probability that it matches another is {1 - apart:.2f}"
         yield (
-            f"Only {silo!r} found cluster {lone}, and has {share:.0%} of that cluster's rows"
+            f"Cluster {lone}, with {share:.0%} of its rows in {silo!r}, was found there alone"
             + ("." if np.isnan(apart) else f"{same}.")
         )
     for a, b, probability, overlap in nearly_same(match, parts.profile_draws, family):

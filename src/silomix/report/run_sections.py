@@ -299,7 +299,7 @@ def reply(kind: str, study: Study) -> tuple[str, str]:
     """Return what people call a kind of reply in a study, and what it is."""
     name, meaning = REPLIES.get(kind, (kind, kind))
     if kind == "PolishReply" and study.table_schema.numbers:
-        name = "sums"
+        return "sums", "over the cells of each cluster, in each polish round and chain"
     return name, meaning
 
 
