@@ -49,7 +49,7 @@ def test_what_left_are_sums_and_no_empty_replies(posterior):
     made = replace(posterior.provenance, sent=sent, answered={})
     told = replace(posterior, provenance=made)
     assert sent_table(told).heads == ("silo", "sums", "total")
-    assert "<strong>sums</strong>: of cells by cluster" in make_report(told)
+    assert "<strong>sums</strong>: over the cells of each cluster" in make_report(told)
 
 
 def test_means_spreads_and_colours(posterior, monkeypatch):
