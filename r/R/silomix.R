@@ -220,7 +220,10 @@ print.summary.silomix_fit <- function(x, digits = 2, ...) {
 
 # (variable = level, cluster), posterior means
 wide <- function(profiles) {
-  line <- paste(profiles$variable, profiles$level_name, sep = " = ")
+  # probabilities of levels have the sum 1; "age mean" is no level
+  sums <- ave(profiles$mean, profiles$variable, profiles$cluster, FUN = sum)
+  is_number <- ave(abs(sums - 1), profiles$variable, FUN = max) > 1e-4
+  line <- paste0(profiles$variable, ifelse(is_number, " ", " = "), profiles$level_name)
   line <- factor(line, levels = unique(line))
   tapply(profiles$mean, list(line, profiles$cluster), mean)
 }

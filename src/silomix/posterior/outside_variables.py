@@ -449,7 +449,8 @@ def _describe(outside: Outside) -> Iterator[str]:
     for one in outside.comparisons[:MOST_SHOWN]:
         left_out = outside.missing[one.variable]
         without = f", {left_out:,} of {plural(outside.rows, 'row')} missing" if left_out else ""
-        yield f"\n{one.name} (whole: {value(one.whole, one)}{without})"
+        points = "" if one.level is None else "; differences in points"
+        yield f"\n{one.name} (whole: {value(one.whole, one)}{without}{points})"
         heads = f"{'rows':>10} {'estimate':>24} {against:>11} {interval:>20} {'p':>8}"
         yield f"{'cluster':>{width}} {heads}"
         lines = zip(outside.posterior.cluster_names, texts(outside, one), strict=True)

@@ -204,9 +204,9 @@ def outside(found: Outside, ax: Axes | None = None, *, variable: str | None = No
         ).clip(min=0.0)
         _beside(ax, (place, len(levels)), at, one.estimate, reach, one.name)
         colour = COLOURS[place % len(COLOURS)]
-        ax.axhline(one.whole, color=colour, linewidth=0.8, linestyle="--")
-    if levels[0].level is not None:
-        ax.legend(fontsize=8)
+        label = "all rows" if len(levels) == 1 else None
+        ax.axhline(one.whole, color=colour, linewidth=0.8, linestyle="--", label=label)
+    ax.legend(fontsize=8)
     _name_ticks(ax, found.posterior.cluster_names)
     shown = "mean" if levels[0].level is None else "share of the cluster"
     title = f"{name} in each cluster, {100 * found.level:g}% CI"

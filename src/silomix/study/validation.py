@@ -217,7 +217,9 @@ def quote(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple | dict):
-        return "a table" if isinstance(value, dict) else "a list"
+        shown = "" if isinstance(value, dict) else f"[{', '.join(map(quote, value))}]"
+        long = len(shown) > LONGEST_QUOTE
+        return "a table" if isinstance(value, dict) else "a list" if long else shown
     if isinstance(value, str) and len(value) > LONGEST_QUOTE:
         return repr(value[:LONGEST_QUOTE] + "...")
     return repr(value) if isinstance(value, str) else str(value)[:LONGEST_QUOTE]

@@ -175,7 +175,7 @@ def step_deed(before: Floats, after: Floats, base: int) -> Deed:
     """Say what became of concentrations, (cluster, variable)."""
     ratio, changed = after / np.maximum(before, 1.0), int((after != before).sum())
     inside = f"multiplied by {ratio.min():.2f} to {ratio.max():.2f}"
-    rule, where = "steps of half octaves", "concentrations"
+    rule, where = "steps of a factor 1.41", "concentrations"
     return Deed(rule, where, base, before.size, changed, "applied", inside)
 
 
