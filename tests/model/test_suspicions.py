@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from silomix.errors import DataWarning
+from silomix.errors import DataError, DataWarning
 from silomix.model.reading import read_cells, read_table
 from silomix.model.suspicions import LIKE_MISSING, alike, suspect
 from silomix.model.table import infer_schema, load
@@ -108,3 +108,12 @@ def test_ticks_are_no_problem_where_a_missing_cell_is_a_level():
     with pytest.warns(DataWarning, match="give missing='level'"):
         infer_schema(table)
     infer_schema(table, missing="level")
+
+
+def test_what_is_odd_is_told_with_what_is_refused():
+    table = pd.DataFrame({"smoker": ["no", "unknown"] * 20, "seen": ["2026-01-31"] * 40})
+    with (
+        pytest.raises(DataError, match="'seen'"),
+        pytest.warns(DataWarning, match="'smoker' has 'unknown' in 20 rows"),
+    ):
+        infer_schema(table)

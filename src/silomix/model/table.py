@@ -186,8 +186,10 @@ def infer_schema(
         own, odd[name] = _infer_column(frame, name, *declared, **about)
         found.extend(replace(variable, na_values=blank) for variable in own)
 
-    _for_each(infer, names)
-    warn_of(odd, where)
+    try:
+        _for_each(infer, names)
+    finally:  # with the errors, so that all can be put right at once
+        warn_of(odd, where)
     found.sort(key=lambda variable: all_kinds().index(variable.kind))
     if list(kinds.values()).count("gaussian-full") == 1:
         text = f"{where}: a single column is 'gaussian-full', which is the same as 'gaussian'"
