@@ -137,8 +137,8 @@ def _diagnostics(local: LocalPosterior, folded: LocalPosterior) -> ReleasedDiagn
     )
 
 
-MIXED = "Trust it: its traces mixed."
-NOT_MIXED = "Use with care: its chains disagree, or too few draws are effective; run longer."
+MIXED = "Trust it: the silo's traces mixed."
+NOT_MIXED = "Use with care: the silo's chains disagree, or too few draws are effective; run longer."
 RHAT_STEPS = np.array([limits.RHAT_LIMIT, 1.5, np.inf])
 ESS_STEPS = np.array([0.0, limits.ESS_LIMIT])
 AGREEMENT_STEPS = np.array([-1.0, 0.5, 0.8])
