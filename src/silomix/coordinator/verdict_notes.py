@@ -42,7 +42,7 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
     if told:
         yield (
             "Where a cluster has too few rows for its own profile of a variable, or a few "
-            f"dominate it, a flatter one is used: {'; '.join(told)}."
+            f"rows dominate, a flatter one is used: {'; '.join(told)}."
         )
 
 

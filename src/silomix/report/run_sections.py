@@ -116,7 +116,7 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
     if study.table_schema.of_parameters:
         return
     if study.assign == "posterior":
-        yield "Assign", "Each silo found the most probable cluster of its own rows.", ""
+        yield "Assign", "Each silo found the most probable cluster of each row.", ""
     else:
         yield "Assign", "Each row got the cluster that its local cluster was matched to.", ""
 
