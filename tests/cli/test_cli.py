@@ -498,7 +498,12 @@ def test_a_name_goes_into_all_files_of_a_fit_and_ids_stay(fitted, tmp_path):
     out = tmp_path / "results"
     copytree(fitted[1], out)
     labels = (out / "labels.csv").read_bytes()
-    assert run("report", out, "--name", "0=frail").exit_code == 4  # it would replace the page
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert run("report", out, "--name", "0=frail").exit_code == 4
+    assert run("report", out, "--name", "0=frail", "--out", out / "new.html").exit_code == 0
+    (out / "new.html").rename(out / "report.html")
+    del before["report.html"]
+    assert all((out / file).read_bytes() == content for file, content in before.items())
     assert run("report", out, "--name", "0=frail", "--force").exit_code == 0
     for name in ("cluster_sizes.csv", "profiles.csv", "contrast.csv", "summary.txt", "report.html"):
         assert "frail" in (out / name).read_text(encoding="utf-8"), name

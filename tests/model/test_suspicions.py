@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from silomix.cli.terminal import as_option
 from silomix.errors import DataError, DataWarning
 from silomix.model.reading import read_cells, read_table
 from silomix.model.suspicions import LIKE_MISSING, alike, suspect
@@ -108,6 +109,16 @@ def test_ticks_are_no_problem_where_a_missing_cell_is_a_level():
     with pytest.warns(DataWarning, match="give missing='level'"):
         infer_schema(table)
     infer_schema(table, missing="level")
+
+
+@pytest.mark.parametrize("name", ["blood pressure", "a\x1b[31mge"])
+def test_codes_are_given_as_a_shell_takes_them(name):
+    table = pd.DataFrame({name: ["no", "unknown"] * 20, "b": ["x", "y", "y", "x"] * 10})
+    with pytest.warns(DataWarning) as told:
+        infer_schema(table)
+    (text,) = (str(each.message.worded(as_option)) for each in told)
+    assert text.isprintable()
+    assert text.endswith(" --na-value 'blood pressure=unknown'") == name.isprintable()
 
 
 def test_what_is_odd_is_told_with_what_is_refused():

@@ -101,6 +101,12 @@ def test_few_rows_decide_if_others_have_less_than_as_many_would(largest, decide)
     assert few_decide(values, np.ones((210, 1)), 1, 10)[0, 0] == decide
 
 
+def test_the_middle_of_a_clump_counts_where_no_bin_stands_out():
+    """Rows spread evenly over more bins than count: the fullest are at one end."""
+    values = np.r_[np.linspace(0.0, 0.08, 39), 4.0][:, None]
+    assert few_decide(values, np.ones((40, 1)), 1, 8)[0, 0]
+
+
 def test_the_values_that_rows_share_are_those_of_the_cluster_s_own_rows():
     """Not of the many that hardly belong to it."""
     others = np.repeat([-3.0, -2.5, -2.0, -1.5, -1.0, 2.0, 2.5], 100)
@@ -111,8 +117,7 @@ def test_the_values_that_rows_share_are_those_of_the_cluster_s_own_rows():
 
 @every_policy
 def test_at_the_edge_one_row_decides_whether_sums_leave(seed, policy):
-    """What privacy.md says of the rule: as a minimum count does, it tells somebody who knows all
-    rows but one on which side of it that one is, and nothing else."""
+    """As a minimum count does: privacy.md says so."""
     rows, found = ordinary(seed), []
     for few in (policy.minimum_count - 1, policy.minimum_count):
         rows[:, 0] = np.random.default_rng(seed).normal(0, 1e-3, ROWS)

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 @pytest.mark.parametrize("numbers", [0, 1])
 def test_noise_in_two_small_silos_is_one_cluster(numbers):
-    """Without a price for clusters of few rows, more in nine of fourteen such tables."""
+    """Without a price for clusters of few rows, more in seven of fourteen such tables."""
     found = []
     for seed in range(14):
         rng = np.random.default_rng(seed)

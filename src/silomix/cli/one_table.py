@@ -199,7 +199,7 @@ def report_command(
         asked, own = _outside_columns(covariates, None), replace(posterior, backend="pandas")
         write_table(regress_membership(own, table, asked, **how), page.with_name(ODDS))
         last.append(f"Odds of membership: {page.with_name(ODDS)}")
-    if name and page.parent == results and results.is_dir():
+    if name and force and out is None and results.is_dir():
         folder.write_names(results, posterior)
         last.append(f"Names are now in the files of {results}, too")
     if table is None or outside is None:

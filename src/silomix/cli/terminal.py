@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import sys
 import traceback
 import warnings
@@ -78,8 +79,8 @@ def as_option(name: str, value: object) -> str:
     """Return a setting as a shell writes it: its option, with the value where one is meant."""
     option = IN_SHELL.get(name, f"--{name.replace('_', '-')}")
     if isinstance(value, Mapping):  # codes for missing cells, by column
-        pairs = [f"{name}={code}" for name, codes in value.items() for code in codes]
-        return f"{option} {','.join(pairs)}"
+        pairs = [f"{column}={code}" for column, codes in value.items() for code in codes]
+        return f"{option} {shlex.quote(','.join(pairs))}"
     return option if value is None or value is ... else f"{option} {value!r}"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED
 from silomix.model.families.release_rounding import STAND_INS
-from silomix.model.sentences import quoted, spoken_list
+from silomix.model.sentences import listing, quoted
 from silomix.posterior.characterise import nearly_same, single_silo_clusters
 from silomix.study.policy import Policy
 
@@ -27,7 +27,7 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
     ruled = [release for release in releases if Policy(**release.policy).has_rules]
     if not ruled:
         return
-    who = spoken_list([repr(release.silo) for release in ruled])
+    who = listing([repr(release.silo) for release in ruled], last=" and ")
     yield (
         f"The policies of {who} rounded what was released, which affects probabilities near 0 and "
         "1 most: the intervals allow for that, and are wider."

@@ -21,20 +21,15 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def listing(names: Sequence[str], most: int = MOST_LISTED) -> str:
-    """Return names for a sentence, the first few of many: "a, b and 3 more"."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+def listing(names: Sequence[str], most: int = MOST_LISTED, last: str = ", ") -> str:
+    """Return names for a sentence, the first few of many: "a, b and 3 more".
 
-
-def spoken_list(names: Sequence[str], most: int = MOST_LISTED, last: str = " and ") -> str:
-    """Return names for running text: "a", "a and b", "a, b and 3 more".
-
-    `last` joins the last two; of clauses it is ", and ".
+    `last` joins the last two where none is left out: " and " in running text.
     """
     more = len(names) - most
-    said = [*names[:most], *([f"{more} more"] if more > 0 else [])]
-    return last.join([", ".join(said[:-1]), said[-1]] if said[1:] else said)
+    if more > 0:
+        return ", ".join(names[:most]) + f" and {more} more"
+    return last.join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def quoted(names: Sequence[str], most: int = MOST_LISTED) -> str:

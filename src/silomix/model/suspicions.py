@@ -74,9 +74,12 @@ def numbers_and_words(texts: list[str]) -> tuple[list[str], list[str]]:
 
 def like_missing(name: str, cells: Cells, *, is_number: bool) -> str:
     """Return which cells of a column look like codes for missing ones, and in how many rows."""
-    found = codes_of_missing(cells, is_number=is_number)
-    counted = [f"{text!r} in {plural(rows, 'row')}" for text, rows in found.items()]
-    return f"{name!r} has {listing(counted)}" if found else ""
+    return _counted(name, codes_of_missing(cells, is_number=is_number))
+
+
+def _counted(name: str, codes: dict[str, int]) -> str:
+    counted = [f"{text!r} in {plural(rows, 'row')}" for text, rows in codes.items()]
+    return f"{name!r} has {listing(counted)}" if codes else ""
 
 
 def codes_of_missing(cells: Cells, *, is_number: bool) -> dict[str, int]:
@@ -102,9 +105,11 @@ def suspect(name: str, cells: Cells, *, is_number: bool, is_guess: bool) -> dict
     texts = cells.texts
     rows = np.bincount(cells.codes[~cells.missing], minlength=len(texts))
     found = {}
-    if odd := like_missing(name, cells, is_number=is_number):
-        found["missing"] = odd
-        found["codes"] = "\n".join(codes_of_missing(cells, is_number=is_number))
+    if codes := codes_of_missing(cells, is_number=is_number):
+        found["missing"] = _counted(name, codes)
+        # to be pasted: nothing that could steer a terminal
+        if "".join([name, *codes]).isprintable():
+            found["codes"] = "\n".join(codes)
     if not is_number:
         if twins := alike(texts):
             found["spelling"] = f"{name!r} has {' and '.join(quoted(group) for group in twins)}"

@@ -20,7 +20,7 @@ import numpy as np
 
 from silomix.kernels.arrays import Floats, Reals
 from silomix.messages import Release, ReleasedDiagnostics, container
-from silomix.model.sentences import plural, spoken, spoken_list
+from silomix.model.sentences import listing, plural, spoken
 from silomix.study import Polish, Study, digest
 
 Level = Literal["trust", "care", "distrust"]
@@ -237,7 +237,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
 
 
 def _names(silos: list[str]) -> str:
-    return spoken_list([spoken(name) for name in silos], MOST_NAMED)
+    return listing([spoken(name) for name in silos], MOST_NAMED, " and ")
 
 
 def _reasons(diagnostics: PosteriorDiagnostics) -> str:
@@ -253,7 +253,7 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
         f"the draws had settled after {plural(diagnostics.rounds, 'polish round')}": checked,
     }
     found = [reason for reason, holds in reasons.items() if holds]
-    return spoken_list(found, last=", and ")
+    return listing(found, last=", and ")
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,8 @@ MARGIN = 1.25
 # A concentration of this share of the size is one step down.
 STEP_DOWN = 0.7
 # Values that the rows of a cluster may nearly all be at: those of so many of the fullest bins, in
-# which rows that differ by less than the sums can tell count as alike.
-FULLEST, BINS = 6, 64
+# which rows that differ by less than the sums can tell count as alike, and quartiles.
+FULLEST, BINS, QUARTILES = 6, 64, (0.25, 0.5, 0.75)
 # Sweeps of `draw_behind_sums`, and how far its moves go, as shares of what a release can stand for.
 SWEEPS, MOVES = 15, (1.0, 0.25)
 
@@ -434,10 +434,11 @@ def few_decide(near: Floats, member: Floats, sums: int, minimum: int) -> Bools:
         bins = np.rint((likely - likely[0]) * (BINS / max(np.ptp(likely), 1e-300)))
         _, first, counts = np.unique(bins, return_index=True, return_counts=True)
         fullest = np.argsort(-counts, kind="stable")[:FULLEST]
-        anchors = likely[np.sort((first + counts // 2)[fullest])]
+        middle = likely[(first + counts // 2)[fullest]]
+        anchors = {*middle, *np.quantile(values, QUARTILES, method="nearest")}
         few = max(minimum - 1, 0)
         found[cluster, variable] = False
-        for places in combinations_with_replacement(anchors, sums):
+        for places in combinations_with_replacement(sorted(anchors), sums):
             apart = np.sort(weights * np.prod([abs(values - at) for at in places], axis=0))
             total, rest = apart.sum(), apart[: len(apart) - few].sum()
             found[cluster, variable] |= rest * max(minimum, 1) <= total * (1 - SAME)
