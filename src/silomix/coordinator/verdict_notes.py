@@ -15,7 +15,6 @@ from silomix.study.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from silomix.kernels.arrays import Ints
     from silomix.messages import Release
     from silomix.model.families.product import Product
     from silomix.posterior.global_posterior import Parts
@@ -80,13 +79,8 @@ def consensus_notes(
         yield "Hungarian matching joins clusters that differ, unless one silo holds every cluster."
 
 
-def cluster_notes(
-    parts: Parts, releases: list[Release], family: Product, sizes: Ints
-) -> Iterator[str]:
-    """Name clusters that live in one silo, pairs that may be one, and clusters without rows.
-
-    `sizes` is (cluster,), how many rows have each as their most probable one.
-    """
+def cluster_notes(parts: Parts, releases: list[Release], family: Product) -> Iterator[str]:
+    """Name clusters that live in one silo, and pairs that may be one."""
     match = parts.correspondence
     rows = [release.rows for release in releases]
     lonely = match and single_silo_clusters(parts.weights_by_silo, rows, match)
@@ -101,5 +95,3 @@ def cluster_notes(
         one = "" if unknown else f"the probability that they are one is {probability:.2f}, and "
         overlaps = f"the overlap of their profiles is {overlap:.2f}"
         yield f"Clusters {a} and {b} look alike: {one}{overlaps}."
-    for cluster in np.flatnonzero(sizes == 0):
-        yield f"Cluster {cluster} is not the most probable cluster of any row."
