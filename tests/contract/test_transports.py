@@ -197,9 +197,7 @@ every_transport = pytest.mark.parametrize(
     ids=[*TRANSPORTS, *SLOW_TRANSPORTS],
 )
 
-ROUNDS = Policy(
-    minimum_count=3, round_to=2, exchanges=Exchanges(sharing=9, gradients=10**6)
-)
+ROUNDS = Policy(minimum_count=3, round_to=2, exchanges=Exchanges(sharing=9, gradients=10**6))
 # "federated" matches again with clusters that count for less; silos are shown what was released,
 # rounded, which the coordinator allows for
 STUDIES = {

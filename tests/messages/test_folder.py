@@ -144,8 +144,8 @@ class TestForPeople:
             assert path.stat().st_size <= LARGEST_FILE
         change_table(made / "cost_2.csv", "7000,7000.0\n", "")
         refused(made)
-        (made / "sizes_2.csv").unlink()
-        refused(made, r"sizes_2\.csv' is missing")
+        (made / "cost_2.csv").unlink()
+        refused(made, r"cost_2\.csv' is missing")
 
     def test_a_name_that_is_too_long_is_refused(self, tmp_path):
         refused(tmp_path / ("a" * 300), "cannot be read")

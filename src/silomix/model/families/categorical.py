@@ -162,7 +162,7 @@ class Categorical(Family):
         """Return n/p: (..., level)."""
         return statistics / parameters
 
-    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+    def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
         """Return the log density of the prior, and its gradient: (..., level)."""
         sizes, beta = self.statistics, self.beta
         constant = np.sum(gammaln(sizes * beta) - sizes * gammaln(beta))

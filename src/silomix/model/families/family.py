@@ -250,12 +250,13 @@ class Family(ABC):
         """Return the gradient, in the parameters, of the log-likelihood of rows with these sums."""
 
     @abstractmethod
-    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+    def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
         """Return the log density of the prior, and its gradient.
 
         Returns
         -------
-        constant : for each cluster; value : the rest, added up over all axes.
+        constant : for each cluster; value : the rest, to be added up over all axes; by variable,
+            (..., variable), where numbers can leave rounded.
         gradient : (..., parameter)
         """
 

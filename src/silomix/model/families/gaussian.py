@@ -26,12 +26,12 @@ from itertools import product
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import digamma, gammaincinv, gammaln
+from scipy.special import digamma, gammaincinv, gammaln, logsumexp, ndtr, ndtri
 
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 from silomix.model.families.family import by_variable, flat
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
-from silomix.model.families.release_rounding import SAME
+from silomix.model.families.release_rounding import SAME, log_between
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
 # of a posterior: sums of squares are differences, and may come out below zero
@@ -42,7 +42,9 @@ LOG_2PI = float(np.log(2 * np.pi))
 # values leave as if none were farther from the location, and no spread as if it were smaller
 BOUND, SMALLEST_SPREAD = 4.0, 0.05
 # samples that show what top-coding does, and the most rows of each
-CODED_SAMPLES, CODED_ROWS = 500, 1000
+CODED_SAMPLES, CODED_ROWS = 2000, 1000
+# shares of the probability of a mean at which that of the variance is taken: (node, 1, 1)
+NODES = (np.arange(8)[:, None, None] + 0.5) / 8
 # grid of the prior sizes of mean and spread of unrelated clusters, see `priors_near`
 MEAN_SIZES = np.geomspace(1e-3, 1e3, 13)
 SPREAD_SIZES = np.array([1.5, 5.0, 20.0, 100.0])
@@ -198,7 +200,7 @@ class Gaussian(NumberFamily):
         squares = square - 2.0 * m * total + w * m * m
         return flat((total - w * m) * precision, squares * precision / s - n / s)
 
-    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+    def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
         """Return the log density of the prior in (mean, sd), and its gradient."""
         m, s = by_variable(parameters, 2)
         m0, l0, a0, b0 = by_variable(self.prior(), 4)
@@ -207,7 +209,7 @@ class Gaussian(NumberFamily):
         # dσ² = 2σ dσ
         spread = a0 * np.log(b0) - gammaln(a0) - (2 * a0 + 1) * np.log(s) - b0 * precision
         slopes = -(2 * a0 + 2) / s + (2 * b0 + l0 * apart * apart) * precision / s
-        value = float((normal + spread + np.log(2.0)).sum())
+        value = normal + spread + np.log(2.0)
         return 0.0, value, flat(-l0 * apart * precision, slopes)
 
     def coordinates(self, parameters: Reals) -> Floats:
@@ -308,47 +310,47 @@ class Gaussian(NumberFamily):
         least = np.ceil((x * x + SMALLEST_SPREAD**2) * per_step[..., 1] - SAME)
         return np.stack([units[..., 0], np.maximum(units[..., 1], least)], axis=-1)
 
-    def top_coding(self, means: Floats, known: Ints, least: int, draws: int) -> Floats:
-        """Draw what top-coding did to normal samples: (draw, variable, 2), see `coded_normals`."""
-        return np.stack(
-            [np.resize(coded_normals(int(n), int(least)), (draws, 2)) for n in known], 1
-        )
+    def log_rounded(
+        self, parameters: Floats, low: Floats, high: Floats, rows: Floats, known: Ints, least: int
+    ) -> Floats:
+        """Return the log probability that top-coded rows leave such means of x and x².
 
-    def before_top_coding(self, means: Floats, effects: Floats) -> tuple[Floats, Floats]:
-        """Return means of x and x² before top-coding, and the log volume of this map.
-
-        Both effects are functions of the standardised sample, and so independent of its mean and
-        variance, by Basu's theorem.
+        Their mean is about normal, and their variance independent of it and about gamma, the cubic
+        root of which is normal (Wilson and Hilferty, 1931).
         """
-        x, variance = means[..., 0], np.maximum(means[..., 1] - means[..., 0] ** 2, 0.0)
-        mean = x + effects[..., 0] * np.sqrt(variance)
-        square = variance * effects[..., 1] + mean**2
-        return np.stack([mean, square], axis=-1), np.log(effects[..., 1])
-
-    def log_sums(self, means: Floats, rows: Floats) -> Floats:
-        """Return the log density of rows with these means of x and x², but for T · η."""
-        variance = means[..., 1] - means[..., 0] ** 2
-        logs = np.log(np.where(variance > 0, variance, 1.0))
-        return np.where(variance > 0, 0.5 * np.maximum(rows - 3.0, 0.0) * logs, -np.inf)
+        m, s = by_variable(parameters, 2)
+        coded = np.array([coded_normals(int(n), int(least)) for n in known])
+        # doubt about who belongs makes the sample smaller than its cells
+        spread, error, shape = coded.T * [np.ones(len(known)), np.sqrt(known / rows), rows / known]
+        a, b = (ndtr((end[:, 0] - m) / (s * error)) for end in (low, high))
+        value = log_between(*((end[:, 0] - m) / (s * error) for end in (low, high)))
+        node = ndtri(np.clip(a + (b - a) * NODES, 1e-300, 1 - 1e-16))
+        x = np.clip(m + s * error * node, low[:, 0], high[:, 0])
+        roots = (
+            np.cbrt(np.maximum(end[:, 1] - x * x, 0.0) / (s * s * spread)) for end in (low, high)
+        )
+        logs = log_between(*((root - 1 + 1 / (9 * shape)) * 3 * np.sqrt(shape) for root in roots))
+        return np.asarray(value + logsumexp(logs, axis=0) - np.log(len(NODES)))
 
 
 @lru_cache(maxsize=1000)
-def coded_normals(rows: int, least: int) -> Floats:
-    """Simulate what top-coding does to samples of a standard normal: (sample, 2).
+def coded_normals(rows: int, least: int) -> tuple[float, float, float]:
+    """Return what top-coding makes of samples of a standard normal, by simulation.
 
-    The difference of the means before and after, in standard deviations after; and the ratio of the
-    variances before and after. Of many rows, fewer with the same share coded stand for them.
+    The mean of the variance, the standard error of the mean, and the shape of the gamma
+    distribution that the variance has. Fewer rows with the same share coded stand for many.
     """
-    if rows > CODED_ROWS:
-        rows, least = CODED_ROWS, round(least * CODED_ROWS / rows)
-    if not 1 < least <= rows / 2:
-        return np.tile([0.0, 1.0], (CODED_SAMPLES, 1))
-    sample = np.sort(
-        np.random.default_rng([rows, least]).normal(size=(CODED_SAMPLES, rows)), axis=1
-    )
-    coded = np.clip(sample, sample[:, [least - 1]], sample[:, [rows - least]])
-    spread = np.maximum(coded.std(axis=1), SMALLEST_B)
-    return np.stack([(sample - coded).mean(axis=1) / spread, (sample.std(axis=1) / spread) ** 2], 1)
+    size = min(rows, CODED_ROWS)
+    rank = max(round(least * size / rows), 1)
+    if 2 * rank > size:
+        return 1.0, rows**-0.5, max(rows - 1, 1) / 2
+    rng = np.random.default_rng([size, rank])
+    sample = np.sort(rng.normal(size=(CODED_SAMPLES, size)), axis=1)
+    coded = np.clip(sample, sample[:, [rank - 1]], sample[:, [size - rank]])
+    variance = coded.var(axis=1)
+    shape = variance.mean() ** 2 / max(variance.var(), SMALLEST_B)
+    error = np.sqrt((coded.mean(axis=1) ** 2).mean())
+    return float(variance.mean()), float(error * np.sqrt(size / rows)), float(shape * rows / size)
 
 
 def _mean(n: Floats, total: Floats) -> Floats:

@@ -319,7 +319,7 @@ class FullGaussian(ExactFamily, Gaussian):
         by_sd = 2.0 * (slope * covariances).sum(axis=-1) / s
         return pack(by_mean, with_diagonal(2.0 * slope * outer(s), by_sd))
 
-    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+    def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
         """Return the log density of the prior in means, sds and correlations, and its gradient."""
         m, s, _, covariances = self._matrices(parameters)
         m0, l0, v0, scale = self._numbers(self.prior())

@@ -218,7 +218,7 @@ class NegativeBinomial(ExactFamily):
         law = (a - 1.0) * np.log(m) - ((a + 1.0) * DISPERSIONS + b) * softer
         return logs + law - log_normaliser(a, b)
 
-    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+    def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
         """Return the log density of the prior, and its gradient."""
         m, alpha = self._parameters(parameters)
         a, b, _, _ = self._numbers(self.prior())

@@ -172,26 +172,24 @@ class NumberFamily(Family):
         """Return sums in steps, (..., variable, sum), as they are: no spread of their own."""
         return units
 
-    def top_coding(self, means: Floats, known: Ints, least: int, draws: int) -> Floats:
-        """Draw what top-coding by rank did to the mean statistics: (draw, variable, number).
+    def log_rounded(
+        self, parameters: Floats, low: Floats, high: Floats, rows: Floats, known: Ints, least: int
+    ) -> Floats:
+        """Return the log probability that rows leave such a mean, rounded: (draw, variable).
 
-        Families without a correction of their own take top-coded values for the values.
-
-        Parameters
-        ----------
-        means : (variable, sum), top-coded; known : (variable,), cells
-        least : rank at which both ends were coded.
-        """
-        return np.zeros((draws, len(known), 1))
-
-    def before_top_coding(self, means: Floats, effects: Floats) -> tuple[Floats, Floats]:
-        """Return mean statistics before top-coding, and the log volume of this map.
+        As it stands for one sum, normal, and without top-coding by rank.
 
         Parameters
         ----------
-        means : (draw, variable, sum), top-coded; effects : draws of `top_coding`.
+        parameters : (draw, parameter)
+        low, high : (variable, sum), bounds of the mean statistics that leave alike.
+        rows : (variable,), how many the release is worth; known : (variable,), cells
+        least : rank at which both ends were top-coded.
         """
-        return means, np.zeros(means.shape[:-1])
+        error = self.spread(parameters) / np.sqrt(rows)
+        mean = by_variable(self.moments(parameters), 2)[1]
+        ends = ((end[:, 0] - mean) / error for end in (low, high))
+        return release_rounding.log_between(*ends)
 
     def basis(self, known: Ints, concentration: Floats, rules: Policy) -> Ints:
         """Say what each released mean is of: (cluster, variable)."""
@@ -209,10 +207,6 @@ class NumberFamily(Family):
     def bounds(self) -> tuple[Floats, Floats]:
         """Return the smallest and largest value that leave as they are, each (variable,)."""
 
-    @abstractmethod
-    def log_sums(self, means: Floats, rows: Floats) -> Floats:
-        """Return the log density of the mean statistics, (..., variable, sum), but for T · η."""
-
 
 class ExactFamily(NumberFamily):
     """A block of numbers whose sums no rule can round: policies that round refuse the study."""
@@ -224,10 +218,6 @@ class ExactFamily(NumberFamily):
         return f"has {self.word} that leave only where no rule is set"
 
     def bounds(self) -> tuple[Floats, Floats]:
-        """Never asked for, as there are no rules."""
-        raise NotImplementedError
-
-    def log_sums(self, means: Floats, rows: Floats) -> Floats:
         """Never asked for, as there are no rules."""
         raise NotImplementedError
 

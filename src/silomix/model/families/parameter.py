@@ -121,7 +121,7 @@ class Parameter(ExactFamily):
         """Return the posterior variances: (..., parameter)."""
         return np.asarray(1.0 / (PRIOR_ROWS + concentration))
 
-    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+    def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
         """Return the log density of the prior, and its gradient."""
         mean, precision = by_variable(self.prior(), 2)
         apart = parameters - mean

@@ -53,10 +53,10 @@ def one_list(parts: Sequence[Any]) -> Any:
     return list(chain(*parts))
 
 
-def one_prior(parts: Sequence[tuple[float, float, Any]]) -> Any:
+def one_prior(parts: Sequence[tuple[float, Any, Any]]) -> Any:
     """Return the sums of the blocks' log densities, and their gradients side by side."""
     constant, value, slopes = zip(*parts, strict=True)
-    return sum(constant), sum(value), side_by_side(slopes)
+    return sum(constant), sum(float(np.sum(part)) for part in value), side_by_side(slopes)
 
 
 def one_release(parts: Sequence[Rounded]) -> Any:

@@ -35,18 +35,20 @@ numbers a few rows decide, has the pool of the others' means instead, or the pri
 concentration 0, by which everyone can tell.
 
 Behind a release are all sums within half a step, and all smaller Σx² where the floor was used.
-`draw_behind_sums` samples them by Metropolis moves with the parameters integrated out, and then
-draws parameters given them. What top-coding took away is drawn too (`NumberFamily.top_coding`).
-Values beyond the bounds stay winsorised: what that takes off a spread cannot be known from outside.
+`draw_behind_sums` draws parameters by the probability that rows of theirs would have left so, which
+is each family's `log_rounded` and allows for top-coding. Values beyond the bounds stay winsorised:
+what that takes off a spread cannot be known from outside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations_with_replacement, pairwise, product
+from dataclasses import replace
+from itertools import combinations_with_replacement, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from silomix.kernels import rounded_counts
 from silomix.kernels.arrays import Bools, Codes, Floats, Ints, Rng
@@ -81,8 +83,11 @@ STEP_DOWN = 0.7
 # Values that the rows of a cluster may nearly all be at: those of so many of the fullest bins, in
 # which rows that differ by less than the sums can tell count as alike, and quartiles.
 FULLEST, BINS, QUARTILES = 6, 64, (0.25, 0.5, 0.75)
-# Sweeps of `draw_behind_sums`, and how far its moves go, as shares of what a release can stand for.
-SWEEPS, MOVES = 15, (1.0, 0.25)
+# Of `draw_behind_sums`: points of a grid along each axis, of one or of two; over how many draws,
+# with the data of so few rows, it first spreads; how often it closes in, and how far below the
+# largest log density nothing is looked for.
+GRID, GRID_STARTS, GRID_ROWS, ZOOMS, DEPTH = (400, 40), 200, 6.0, 12, 15.0
+TINY = 1e-15
 
 
 class Deed(NamedTuple):
@@ -536,50 +541,82 @@ def breach_sums(block: Any, mean: Floats, concentration: Floats, known: Ints, ru
 def draw_behind_sums(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
     """Draw parameters that all sources share, given what they released: (draw, parameter).
 
-    A Metropolis sampler of the sums behind each release, the parameters integrated out: of the
-    top-coded sums, on the set that rounds to what was released, and of what top-coding took away.
+    A source that no rule changed counts by its likelihood, and a rounded one by the probability
+    that rows would have left the same. Where there is one, each variable is drawn on a grid.
     """
     means = split(said.mean, len(block.statistic_words))[..., 1:]
-    rows, (low, high) = said.concentration, _rounded_alike(block, said, means)
-    coded = np.broadcast_to(means, (draws, *means.shape)).copy()
-    whole, volume = coded.copy(), np.zeros(coded.shape[:-1])
-    sources = np.flatnonzero((low < high).any(axis=(1, 2)))
-    prior = {s: block.top_coding(means[s], said.known[s], said.least[s], draws) for s in sources}
-    effects = {s: prior[s][rng.permutation(draws)] for s in sources}
-    for s in sources:
-        whole[:, s], volume[:, s] = block.before_top_coding(coded[:, s], effects[s])
-    total = join([np.broadcast_to(rows, volume.shape)], rows[..., None] * whole).sum(axis=1)
-    value = block.log_evidence(total)
-    for s, far in product(np.tile(sources, SWEEPS), MOVES):
-        n, old, wide, effect = rows[s], coded[:, s], (high - low)[s], effects[s]
-        if far == 1.0:  # anywhere, with another effect
-            trial = low[s] + wide * rng.random(old.shape)
-            effect = prior[s][rng.permutation(draws)]
-        else:
-            trial = old + far * wide * (rng.random(old.shape) - 0.5)
-        there = ((trial >= low[s]) & (trial <= high[s])).all(axis=-1)
-        trial = np.where(there[..., None], trial, old)
-        before, scaled = block.before_top_coding(trial, effect)
-        shift = n[:, None] * (before - whole[:, s])
-        changed = total + join([np.zeros(there.shape)], shift)
-        evidence = block.log_evidence(changed)
-        rise = block.log_sums(before, n) - block.log_sums(whole[:, s], n) + evidence - value
-        takes = there & (np.log(rng.random(there.shape)) < rise + scaled - volume[:, s])
-        for kept, new in ((coded[:, s], trial), (whole[:, s], before), (effects[s], effect)):
-            np.copyto(kept, new, where=takes[..., None])
-        np.copyto(volume[:, s], scaled, where=takes)
-        np.copyto(total, changed, where=np.repeat(takes, block.statistics, axis=-1))
-        np.copyto(value, evidence, where=takes)
-    return np.asarray(block.draw(block.posterior(total), rng))
+    sums = join([said.concentration], said.concentration[..., None] * means)
+    shown = (said.base > 0)[:, None] & (said.concentration > 0)
+    exact = np.where(np.repeat(shown, block.statistics, axis=1), 0.0, sums).sum(axis=0)
+    if not shown.any():
+        return np.asarray(block.draw(block.posterior(exact + np.zeros((draws, 1))), rng))
+    low, high = _rounded_alike(block, said, means, shown)
+    words, drawn = len(block.statistic_words), []
+    for v, own in enumerate(block.variables):
+        one = replace(block, variables=(own,))
+        known = split(exact, words)[v]
+
+        def log_density(
+            points: Floats, one: Any = one, known: Floats = known, v: int = v
+        ) -> Floats:
+            value = one.log_prior(points)[1][:, 0] + one.natural(points) @ known
+            for s in np.flatnonzero(shown[:, v]):
+                rows = said.concentration[s, [v]], said.known[s, [v]], said.least[s]
+                value += one.log_rounded(points, low[s, [v]], high[s, [v]], *rows)[:, 0]
+            return np.asarray(value)
+
+        about = split(sums.sum(axis=0), words)[v]
+        few = about * min(1.0, GRID_ROWS / max(about[0], 1.0))
+        start = one.draw(one.posterior(np.tile(few, (GRID_STARTS, 1))), rng)
+        drawn.append(_draw_on_grid(log_density, start, draws, rng))
+    return np.concatenate(drawn, axis=1)
 
 
-def _rounded_alike(block: Any, said: Said, means: Floats) -> tuple[Floats, Floats]:
+def _draw_on_grid(log_density: Any, start: Floats, draws: int, rng: Rng) -> Floats:
+    """Draw points of a density by evaluating it on a grid that closes in on it: (draw, parameter).
+
+    Parameters
+    ----------
+    log_density : of points (point, parameter), up to a constant.
+    start : (point, parameter), points that spread over more than the density does.
+    """
+    points, logs, step = _on_grid(log_density, start.min(axis=0), start.max(axis=0))
+    for _ in range(ZOOMS):
+        kept = points[logs > logs.max() - DEPTH]
+        if (2 * np.ptp(kept, axis=0) > step * (GRID[len(step) - 1] - 1)).all():
+            break
+        points, logs, step = _on_grid(log_density, kept.min(axis=0) - step, kept.max(axis=0) + step)
+    weights = np.exp(logs - logs.max())
+    places = rng.choice(len(points), draws, p=weights / weights.sum())
+    drawn = points[places] + step * (rng.random((draws, len(step))) - 0.5)
+    drawn[:, -1] = np.where(drawn[:, -1] > 0, drawn[:, -1], points[places, -1])
+    return drawn
+
+
+def _on_grid(log_density: Any, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return a grid's points (point, parameter), their log densities (point,), and its steps."""
+    size = GRID[len(low) - 1]
+    axes = [np.linspace(a, b, size) for a, b in zip(low, high, strict=True)]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(low))
+    logs = np.full(len(points), -np.inf)
+    there = points[:, -1] > 0  # rates and spreads are positive, and come last
+    logs[there] = log_density(points[there])
+    return points, logs, (high - low) / (size - 1)
+
+
+def _rounded_alike(block: Any, said: Said, means: Floats, shown: Bools) -> tuple[Floats, Floats]:
     """Return the bounds of the mean statistics that would have left so, (source, variable, sum)."""
-    shown = ((said.base > 0)[:, None] & (said.concentration > 0))[..., None]
-    per_step = np.where(shown, said.concentration[..., None], 1.0) / steps_of(block, said.base)
-    half = np.where(shown, 0.5 / per_step, 0.0)
+    rows = np.where(shown, said.concentration, 1.0)[..., None]
+    per_step = rows / steps_of(block, said.base)
     units = np.rint(means * per_step)
     # one step of Σx² less would have been raised: all that is smaller leaves like this
     less = units - np.arange(units.shape[-1])
-    at_floor = shown & (less != block.least_units(less, per_step))
-    return np.where(at_floor, 0.0, means - half), means + half
+    at_floor = shown[..., None] & (less != block.least_units(less, per_step))
+    return np.where(at_floor, 0.0, means - 0.5 / per_step), means + 0.5 / per_step
+
+
+def log_between(low: Floats, high: Floats) -> Floats:
+    """Return the log probability that a standard normal variable is between two values."""
+    upper = low > 0
+    a, b = np.where(upper, -high, low), np.where(upper, -low, high)
+    return np.asarray(log_ndtr(b) + np.log1p(-np.exp(np.minimum(log_ndtr(a) - log_ndtr(b), -TINY))))
