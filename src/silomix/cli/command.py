@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from silomix.cli.terminal import Shown, explaining, show
+from silomix.errors import hiding_cells
 from silomix.model.numbers import guess_told
 from silomix.model.reading import Table
 from silomix.model.table import expand, infer_schema
@@ -66,7 +67,7 @@ TEXTS = {
         "force": "Replace files that exist already.",
         "quiet": "Do not show progress, or which kinds were guessed.",
         "as_json": "Print the result as JSON and nothing else.",
-        "debug": "Show the traceback of an error, for a bug report.",
+        "debug": "Show the traceback of an error, and every cell it is about, for a bug report.",
     },
 }
 
@@ -93,7 +94,7 @@ PARAMETERS, EXAMPLE = "\n\nParameters\n----------\n", "\n\nExamples\n--------\n"
 
 
 def command(
-    *, settings: Mapping[str, type] | None = None, **texts: str
+    *, settings: Mapping[str, type] | None = None, hides_cells: bool = False, **texts: str
 ) -> Callable[[Callable[..., Shown | None]], Callable[..., None]]:
     """Make a command of a function: parameters before the star are arguments, others options.
 
@@ -104,13 +105,14 @@ def command(
     Parameters
     ----------
     settings : options, by name and type, that the function takes as `**settings`, if given.
+    hides_cells : whether messages quote cells of a table only with --debug.
     texts : what the help page says of an option that the docstring cannot say.
     """
 
     def decorate(function: Callable[..., Shown | None]) -> Callable[..., None]:
         @wraps(function)
         def run(*, debug: bool, as_json: bool = False, **options: Any) -> None:
-            with explaining(debug=debug):
+            with hiding_cells(unless=debug or not hides_cells), explaining(debug=debug):
                 found = function(**given(**options))
                 if found is not None:
                     show(found, as_json=as_json)

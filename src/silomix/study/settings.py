@@ -41,7 +41,8 @@ from silomix.study.validation import (
 Text = Annotated[str, AfterValidator(check_text)]
 Writable = Annotated[str, AfterValidator(check_writable)]
 
-OF_CATEGORIES, OF_NUMBERS = ("levels", "source", "edges"), ("location", "scale", "transform")
+OF_CATEGORIES = ("levels", "source", "edges", "other")
+OF_NUMBERS = ("location", "scale", "transform")
 
 
 def _check_kind(kind: str) -> str:
@@ -69,6 +70,7 @@ class VariableSettings(Record):
     edges: tuple[float, ...] | None = None
     prior: tuple[float, Annotated[float, Field(gt=0)]] | None = None
     na_values: Annotated[tuple[Writable, ...], AfterValidator(check_distinct)] | None = None
+    other: Text | None = None
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
@@ -97,6 +99,9 @@ class VariableSettings(Record):
             raise rule(f"must be {list(SPIKE_LEVELS)}, since there is a spike", key="levels")
         if self.spike is not None and self.edges is not None:
             raise rule("cuts numbers, and so does spike; give one of them", key="edges")
+        made_of_numbers = self.edges is not None or self.spike is not None
+        if self.other is not None and (made_of_numbers or self.other not in levels):
+            raise rule("must be one of the levels, and none of them cut from numbers", key="other")
         if self.edges is not None:
             is_rising = all(low < high for low, high in pairwise(self.edges))
             if not self.edges or not is_rising or len(levels) != len(self.edges) + 1:
