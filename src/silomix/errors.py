@@ -34,8 +34,9 @@ def cell(text: str, instead: str = "") -> str:
 
 def as_logged(error: BaseException) -> str:
     """Return where an error was raised, and its text if it is ours: another's may quote a cell."""
-    text = f": {error}" if isinstance(error, SilomixError) else ""
-    return "".join([*traceback.format_tb(error.__traceback__), type(error).__name__, text])
+    text = str(error) if isinstance(error, SilomixError) else getattr(error, "strerror", "")
+    where = "".join(traceback.format_tb(error.__traceback__))
+    return f"{where}{type(error).__name__}: {text}".rstrip(": ")
 
 
 def as_keyword(name: str, value: object) -> str:

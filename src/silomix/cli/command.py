@@ -72,7 +72,7 @@ TEXTS = {
 }
 
 SPELLED = {"as_json": "--json", "id_column": "--id"}
-METAVARS = {"name": "CLUSTER=...", "without": "NAME"}
+METAVARS = {"name": "CLUSTER=...", "without": "NAME", "rows": "SILO=..."}
 # Options on the columns of a table, as `about_columns` and `study_of` take them.
 COLUMNS: dict[str, type] = dict.fromkeys(["variables", "exclude", "missing", "frequency"], str)
 COLUMNS |= dict.fromkeys(["kind", "bins", "na_value"], list[str])
@@ -176,8 +176,8 @@ def _describe(parameter: inspect.Parameter, texts: Mapping[str, str]) -> Any:
     spelled = SPELLED.get(name, f"--{name.replace('_', '-')}")
     if kind in {bool, list[str] | None}:
         # a flag has no type on the help page; what may be given several times has a name
-        shared["metavar"] = "" if kind is bool else "COLUMN=..." if panel == TABLE else "NAME=..."
-    shared |= {"metavar": METAVARS[name]} if name in METAVARS else {}
+        usual = "COLUMN=..." if panel == TABLE else "NAME=..."
+        shared["metavar"] = "" if kind is bool else METAVARS.get(name, usual)
     return typer.Option(spelled, rich_help_panel=panel, **shared)
 
 
@@ -248,6 +248,11 @@ def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
+def counts_of(option: str, lines: Sequence[str] | None) -> dict[str, int | str]:
+    """Return the number of each name=number of an option; whoever uses it judges other words."""
+    return {name: _number_or_word(text) for name, text in by_column(option, lines).items()}
+
+
 def tell_guess(study: Study, kind: Sequence[str] | None, *, quiet: bool) -> list[str]:
     """Return a line on the columns that were taken as numbers without a --kind, if any were."""
     if quiet:
@@ -267,8 +272,7 @@ def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:
     used, unwanted = split(options.pop("variables", None)), split(options.pop("exclude", None))
     if used is None:
         unwanted = [*(unwanted or ()), *others] or None
-    bins = by_column("--bins", options.pop("bins", None))
-    counts = {name: _number_or_word(text) for name, text in bins.items()}
+    counts = counts_of("--bins", options.pop("bins", None))
     kinds = by_column("--kind", options.pop("kind", None))
     codes = na_values(options.pop("na_value", None))
     about = given(variables=used, exclude=unwanted, kinds=kinds or None, bins=counts or None)

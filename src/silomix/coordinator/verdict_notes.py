@@ -12,10 +12,13 @@ from silomix.model.sentences import listing, quoted
 from silomix.posterior.characterise import nearly_same, single_silo_clusters
 from silomix.study.policy import Policy
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+# A silo with so many times the median of the other silos' rows is named.
+OUTLYING = 100
 
-    from silomix.kernels.arrays import Ints
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping, Sequence
+
+    from silomix.kernels.arrays import Ints, Reals
     from silomix.messages import Release
     from silomix.model.families.product import Product
     from silomix.posterior.global_posterior import Parts
@@ -81,15 +84,25 @@ def consensus_notes(
 
 
 def cluster_notes(
-    parts: Parts, releases: list[Release], family: Product, sizes: Ints
+    parts: Parts,
+    rows: Mapping[str, int],
+    family: Product,
+    sizes: Ints,
+    *,
+    expected: Container[str] = (),
 ) -> Iterator[str]:
     """Name clusters that live in one silo, pairs that may be one, and clusters without rows.
 
-    `sizes` is (cluster,), how many rows have each as their most probable one.
+    Parameters
+    ----------
+    rows : of each silo, as it says.
+    sizes : (cluster,), how many rows have each as their most probable one.
+    expected : silos whose number of rows the study states.
     """
     match = parts.correspondence
-    rows = [release.rows for release in releases]
-    lonely = match and single_silo_clusters(parts.weights_by_silo, rows, match)
+    lonely = match and single_silo_clusters(parts.weights_by_silo, [*rows.values()], match)
+    alone = {lone for lone, *_ in lonely or ()}
+    yield from influence_notes(parts.weights_by_silo, rows, alone, expected)
     for lone, silo, share, apart in lonely or ():
         same = f"; the probability that it matches another is {1 - apart:.2f}"
         yield (
@@ -103,3 +116,50 @@ def cluster_notes(
         yield f"Clusters {a} and {b} look alike: {one}{overlaps}."
     for cluster in np.flatnonzero(sizes == 0):
         yield f"Cluster {cluster} is not the most probable cluster of any row."
+
+
+def influence_notes(
+    weights_by_silo: Reals,
+    rows: Mapping[str, int],
+    alone: Container[int],
+    expected: Container[str],
+) -> Iterator[str]:
+    """Name the silos that outweigh the others, in one sentence, overall or in a cluster.
+
+    Such a silo has more rows than all others together, and more than twice as many as the next:
+    with two silos one always has half. A silo that has most rows of all has most of every cluster
+    too: there the others must also have less than half of what their rows would make one expect.
+
+    Parameters
+    ----------
+    weights_by_silo : (draw, silo, cluster)
+    rows : of each silo, as it says.
+    alone : clusters that were found in one silo only.
+    expected : silos whose number of rows the study states.
+    """
+    if len(rows) < 2:
+        return
+    counts = np.array([*rows.values()], dtype=np.float64)
+    shares = weights_by_silo.mean(axis=0, dtype=np.float64) * counts[:, None]
+    shares = np.c_[counts, shares / np.maximum(shares.sum(axis=0), np.finfo(np.float64).tiny)]
+    shares[:, 0] /= counts.sum()
+    next_share = np.sort(shares, axis=0)[-2]
+    outweighs = shares > np.maximum(0.5, 2 * next_share)
+    clauses = []
+    for place, silo in enumerate(rows):
+        of_all, *of_clusters = shares[place]
+        least = 1 - (1 - of_all) / 2 if outweighs[place, 0] else 0.5
+        parts = [
+            f"{share:.0%} of cluster {cluster}"
+            for cluster, share in enumerate(of_clusters)
+            if outweighs[place, cluster + 1] and share >= least and cluster not in alone
+        ]
+        if silo not in expected:
+            if outweighs[place, 0]:
+                parts.insert(0, f"{of_all:.0%} of all rows")
+            elif counts[place] > OUTLYING * np.median(np.delete(counts, place)):
+                parts.insert(0, f"{rows[silo]:,} rows, over {OUTLYING} times the others' median")
+        if parts:
+            clauses.append(f"{silo!r} has {listing(parts, last=' and ')}")
+    if clauses:
+        yield f"Check the tables of silos that outweigh the others: {'; '.join(clauses)}."
