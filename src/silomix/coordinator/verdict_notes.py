@@ -9,7 +9,7 @@ import numpy as np
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED
 from silomix.model.families.release_rounding import STAND_INS
 from silomix.model.sentences import listing, quoted
-from silomix.posterior.characterise import nearly_same, single_silo_clusters
+from silomix.posterior.characterise import SMALL, nearly_same, single_silo_clusters
 from silomix.study.policy import Policy
 
 # A silo with so many times the median of the other silos' rows is named.
@@ -127,8 +127,8 @@ def influence_notes(
     """Name the silos that outweigh the others, in one sentence, overall or in a cluster.
 
     Such a silo has more rows than all others together, and more than twice as many as the next:
-    with two silos one always has half. A silo that has most rows of all has most of every cluster
-    too: there the others must also have less than half of what their rows would make one expect.
+    with two silos one always has half. Of one that outweighs them in all rows no cluster is named:
+    it has most of nearly every one.
 
     Parameters
     ----------
@@ -140,25 +140,25 @@ def influence_notes(
     if len(rows) < 2:
         return
     counts = np.array([*rows.values()], dtype=np.float64)
-    shares = weights_by_silo.mean(axis=0, dtype=np.float64) * counts[:, None]
-    shares = np.c_[counts, shares / np.maximum(shares.sum(axis=0), np.finfo(np.float64).tiny)]
-    shares[:, 0] /= counts.sum()
-    next_share = np.sort(shares, axis=0)[-2]
-    outweighs = shares > np.maximum(0.5, 2 * next_share)
+    # the first column is of all rows
+    own = np.c_[counts, weights_by_silo.mean(axis=0, dtype=np.float64) * counts[:, None]]
+    shares = own / np.maximum(own.sum(axis=0), np.finfo(np.float64).tiny)
+    second = np.sort(shares, axis=0)[-2]
+    outweighs = shares > np.maximum(0.5, 2 * second)
+    outweighs[:, 1:] &= second[1:] >= SMALL  # several silos hold the cluster
     clauses = []
     for place, silo in enumerate(rows):
-        of_all, *of_clusters = shares[place]
-        least = 1 - (1 - of_all) / 2 if outweighs[place, 0] else 0.5
         parts = [
-            f"{share:.0%} of cluster {cluster}"
-            for cluster, share in enumerate(of_clusters)
-            if outweighs[place, cluster + 1] and share >= least and cluster not in alone
+            f"{shares[place, cluster + 1]:.0%} of cluster {cluster}"
+            for cluster in np.flatnonzero(outweighs[place, 1:])
+            if cluster not in alone
         ]
-        if silo not in expected:
-            if outweighs[place, 0]:
-                parts.insert(0, f"{of_all:.0%} of all rows")
-            elif counts[place] > OUTLYING * np.median(np.delete(counts, place)):
-                parts.insert(0, f"{rows[silo]:,} rows, over {OUTLYING} times the others' median")
+        if outweighs[place, 0]:
+            parts = [f"{shares[place, 0]:.0%} of all rows"] * (silo not in expected)
+        elif silo not in expected and counts[place] > OUTLYING * np.median(
+            np.delete(counts, place)
+        ):
+            parts = [f"{rows[silo]:,} rows, over {OUTLYING} times the others' median"]
         if parts:
             clauses.append(f"{silo!r} has {listing(parts, last=' and ')}")
     if clauses:
