@@ -12,9 +12,6 @@ from silomix.model.sentences import listing, quoted
 from silomix.posterior.characterise import SMALL, nearly_same, single_silo_clusters
 from silomix.study.policy import Policy
 
-# A silo with so many times the median of the other silos' rows is named.
-OUTLYING = 100
-
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
@@ -23,6 +20,9 @@ if TYPE_CHECKING:
     from silomix.model.families.product import Product
     from silomix.posterior.global_posterior import Parts
     from silomix.study import Study
+
+# A silo with so many times the median of the other silos' rows is named.
+OUTLYING = 100
 
 
 def policy_notes(releases: list[Release]) -> Iterator[str]:
@@ -148,6 +148,7 @@ def influence_notes(
     outweighs[:, 1:] &= second[1:] >= SMALL  # several silos hold the cluster
     clauses = []
     for place, silo in enumerate(rows):
+        others = np.median(np.delete(counts, place))
         parts = [
             f"{shares[place, cluster + 1]:.0%} of cluster {cluster}"
             for cluster in np.flatnonzero(outweighs[place, 1:])
@@ -155,9 +156,7 @@ def influence_notes(
         ]
         if outweighs[place, 0]:
             parts = [f"{shares[place, 0]:.0%} of all rows"] * (silo not in expected)
-        elif silo not in expected and counts[place] > OUTLYING * np.median(
-            np.delete(counts, place)
-        ):
+        elif counts[place] > OUTLYING * others and silo not in expected:
             parts = [f"{rows[silo]:,} rows, over {OUTLYING} times the others' median"]
         if parts:
             clauses.append(f"{silo!r} has {listing(parts, last=' and ')}")
