@@ -245,11 +245,16 @@ def fit(
     blanks = np.array([part.shard.missing for part in parts]) if policy is None else None
     found = replace(gather_assignment(silos.silos, roster.places), missing=blanks, ids=ids)
     name = Path(table).name if isinstance(table, str | Path) else ""
-    made = replace(posterior.provenance, table=name)
     told = [as_note(warning.message) for warning in odd if warning.category is DataWarning]
-    judged = replace(posterior.diagnostics, notes=(*posterior.diagnostics.notes, *told))
-    posterior = replace(posterior, provenance=made, diagnostics=judged)
-    return replace(posterior, assignment=found, backend=backend_of(table))
+    empty = np.setdiff1d(range(posterior.n_clusters), found.labels)
+    told += [f"Cluster {cluster} is not the most probable cluster of any row." for cluster in empty]
+    return replace(
+        posterior,
+        provenance=replace(posterior.provenance, table=name),
+        diagnostics=replace(posterior.diagnostics, notes=(*posterior.diagnostics.notes, *told)),
+        assignment=found,
+        backend=backend_of(table),
+    )
 
 
 def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str) -> None:

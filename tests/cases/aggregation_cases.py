@@ -204,6 +204,7 @@ def release_of(silo, place, counts, members, weights, probabilities, sizes, beta
         silo=silo,
         place=place,
         sizes=members,
+        known=np.repeat(members[:, None], len(sizes), axis=1),
         medians=np.median(probabilities, axis=0),
         mean=mean,
         concentration=concentration,

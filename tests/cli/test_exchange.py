@@ -76,7 +76,7 @@ def test_a_study_by_file_from_beginning_to_end(desk, tmp_path):
 
     record = json.loads(answer(1, "--json").stdout)
     assert record["policy"]["name"] == "default"
-    assert [item["reply"] for item in record["answers"]] == ["AssignReply"]
+    assert [item["reply"] for item in record["answers"]] == ["Received"]
     labels = pd.read_csv(record["labels"])
     assert record["labels"].startswith("site1/")
     assert labels["row"].tolist() == list(range(1, 61))

@@ -198,7 +198,7 @@ every_transport = pytest.mark.parametrize(
 )
 
 ROUNDS = Policy(
-    minimum_count=3, round_to=2, exchanges=Exchanges(sharing=9, gradients=10**6, assign=9)
+    minimum_count=3, round_to=2, exchanges=Exchanges(sharing=9, gradients=10**6)
 )
 # "federated" matches again with clusters that count for less; silos are shown what was released,
 # rounded, which the coordinator allows for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import replace
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,22 +16,16 @@ from cases.release_cases import clustered
 from numpy.testing import assert_allclose, assert_array_equal
 
 import silomix
-from silomix.api import fit
-from silomix.coordinator.pipeline import assign_rows, reweigh
+from silomix.api import fit, gather_assignment
+from silomix.coordinator.pipeline import reweigh
 from silomix.coordinator.polish import starting_point
-from silomix.coordinator.verdict_notes import (
-    cluster_notes,
-    consensus_notes,
-    influence_notes,
-    policy_notes,
-)
+from silomix.coordinator.verdict_notes import consensus_notes, influence_notes, policy_notes
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
-from silomix.messages import AssignReply, SampleLocally
+from silomix.messages import SampleLocally
 from silomix.messages.progress import Progress
 from silomix.model.draws import MatchedDraws, SiloWeights
 from silomix.model.metrics import adjusted_rand_index
 from silomix.model.schema import MISSING_LEVEL, Schema, Variable
-from silomix.posterior.global_posterior import Parts
 from silomix.rivals.federation import open_silos
 from silomix.silo.release import make_release
 from silomix.study import make_study
@@ -160,8 +154,8 @@ def test_what_left_each_silo_is_counted_and_every_stage_is_named(seed):
     seen = []
     found = fit(table, silo="silo", seed=seed, polish=1, iterations=600, progress=seen.append)
     sent = found.provenance.sent["silo 1"]
-    assert {"Release", "DistinctRows", "PolishReply", "AssignReply"} <= set(sent)
-    assert all(count > 0 for count in sent.values())
+    assert {"Release", "DistinctRows", "PolishReply", "Received"} <= set(sent)
+    assert {kind for kind, count in sent.items() if count == 0} == {"Received"}
     stages = list(dict.fromkeys(at.stage for at in seen))
     assert [stage for stage in stages if stage != "compiling"] == [
         "sampling", "matching", "aggregating", "polishing", "assigning",
@@ -243,16 +237,16 @@ def test_missing_cells_may_be_a_level_that_one_silo_never_has(seed):
     np.testing.assert_array_equal(found.membership(table, "silo").argmax(axis=1), found.labels)
 
 
-def test_a_count_that_one_silo_withholds_leaves_the_total_unknown():
-    told = {"a": AssignReply(np.array([5, -1, 0])), "b": AssignReply(np.array([4, 1, 0]))}
-    silos = SimpleNamespace(names=("a", "b"), ask=lambda queries: told)
-    even = np.full((1, 3), 1 / 3), np.full((1, 2, 3), 1 / 3), np.ones((1, 3, 1))
-    parts = Parts(*even, None, None)
-    sizes = assign_rows(parts, silos, None)
-    assert sizes.tolist() == [9, -1, 0]
-    notes = cluster_notes(parts, {}, categories((1,)), sizes)
-    empty = [note for note in notes if "look alike" not in note]
-    assert empty == ["Cluster 2 is not the most probable cluster of any row."]
+def test_a_cluster_without_rows_is_named(monkeypatch, seed):
+    def without_the_last(silos, places):
+        found = gather_assignment(silos, places)
+        return replace(found, labels=found.labels % (found.membership.shape[1] - 1))
+
+    monkeypatch.setattr("silomix.api.gather_assignment", without_the_last)
+    table, _ = simulated(rows=400)
+    found = fit(table, silo="silo", seed=seed, polish=1, **QUICK)
+    told = f"Cluster {found.n_clusters - 1} is not the most probable cluster of any row."
+    assert [note for note in found.diagnostics.notes if "most probable" in note] == [told]
 
 
 def test_polish_begins_above_zero_and_under_drift_at_each_silo_s_own_profiles():

@@ -16,7 +16,6 @@ from federation.mutations import join_message, seal_message, split_message
 from silomix.errors import MessageError
 from silomix.messages import (
     KINDS,
-    AssignReply,
     AssignRows,
     Check,
     DistinctRows,
@@ -115,7 +114,7 @@ class TestRoundTrip:
             assert_same(decode(sent(replace(usual, weights=odd)))[1], usual)
 
     def test_types_of_what_is_read(self):
-        decode(sent(AssignReply(np.array([1, 2]))))[1].sizes[0] = 5
+        decode(sent(DivergenceReply(ONE)))[1].cost[0] = 5
         found = decode(sent(PolishRound(np.int64(3), ONE, LEVELS, np.float64(1), 1)))[1]
         assert (type(found.round), type(found.alpha)) == (int, float)
 
@@ -124,7 +123,7 @@ class TestDigest:
     def test_of_different_records(self):
         records = {sent(record): record for _, record in CASES.values()}
         assert len({digest_record(record) for record in records.values()}) == len(records)
-        one, other = (AssignReply(np.array(sizes)) for sizes in ([1, 2], [2, 1]))
+        one, other = (DivergenceReply(np.array([costs])) for costs in ([1.0, 2.0], [2.0, 1.0]))
         assert digest_record(one) != digest_record(other)
         assert digest_record(SampleLocally()) != digest_record(Received())
 
@@ -144,9 +143,9 @@ class TestSending:
         "record",
         [
             {"rows": [1]},
-            AssignReply([1, 2]),
-            AssignReply(np.array([1.5])),
-            AssignReply(np.ones((1, 1), int)),
+            DivergenceReply([[1.0, 2.0]]),
+            DivergenceReply(np.array([1.0])),
+            DistinctRows(np.zeros((1, 1), np.uint8), np.array([1.5])),
             DistinctRows(np.zeros((2, 1), np.uint8), np.ones(3, int)),
             DivergenceReply(np.array([[0.0, np.nan]])),
             DivergenceReply(np.array([[0.0, np.inf]])),

@@ -16,7 +16,7 @@ from federation.message_cases import EXCHANGES, assert_same, each_case, study_wi
 from federation.mutations import seal_folder
 
 from silomix.errors import FileError, MessageError
-from silomix.messages import AssignReply, AssignRows, DistinctRows, DivergenceReply
+from silomix.messages import AssignRows, DistinctRows, DivergenceReply
 from silomix.messages.container import HEAD, Envelope, digest_record
 from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES
 from silomix.messages.folder import read
@@ -74,7 +74,7 @@ def uneven_share():
     """Releases of which the first has one cluster and four draws, the others more."""
     share = EXCHANGES["share"].query
     first, *others = share.releases
-    by_cluster = ("sizes", "medians", "mean", "concentration")
+    by_cluster = ("sizes", "known", "medians", "mean", "concentration")
     small = replace(
         first,
         **{name: getattr(first, name)[:1] for name in by_cluster},
@@ -107,7 +107,7 @@ class TestRoundTrip:
 
     def test_whole_numbers_to_the_last(self, tmp_path):
         for place, record in enumerate((
-            AssignReply(np.array([-1, 10**9, 0])),
+            DistinctRows(np.array([[0], [1]], np.uint8), np.array([1, 10**9 - 1])),
             DistinctRows(np.zeros((0, 3), np.uint8), np.zeros(0, np.int64)),
             DistinctRows(np.array([[2**32 - 1]], np.uint32), np.array([10**9])),
         )):  # fmt: skip
@@ -135,14 +135,14 @@ class TestForPeople:
         assert document["arrays"]["rows"] == ["uint8", [2, 2]]
 
     def test_long_tables_go_on(self, tmp_path):
-        record = AssignReply(np.arange(2 * MOST_LINES))
-        made = put(tmp_path / "sizes", record)
-        assert names_in(made) == [HEAD, "sizes.csv", "sizes_2.csv", "sizes_3.csv"]
+        record = DivergenceReply(np.arange(2.0 * MOST_LINES)[:, None])
+        made = put(tmp_path / "costs", record)
+        assert names_in(made) == ["cost.csv", "cost_2.csv", "cost_3.csv", HEAD]
         assert_same(get(made), record)
         for path in made.glob("*.csv"):
             assert path.read_bytes().count(b"\n") <= MOST_LINES
             assert path.stat().st_size <= LARGEST_FILE
-        change_table(made / "sizes_2.csv", "7000,7000\n", "")
+        change_table(made / "cost_2.csv", "7000,7000.0\n", "")
         refused(made)
         (made / "sizes_2.csv").unlink()
         refused(made, r"sizes_2\.csv' is missing")
@@ -209,7 +209,7 @@ class TestWriting:
 
         monkeypatch.setattr(os, "fsync", fail)
         with pytest.raises(FileError, match="cannot be written: No space left on device"):
-            put(tmp_path / "message", AssignReply(np.arange(3)))
+            put(tmp_path / "message", DivergenceReply(np.ones((1, 3))))
         assert not names_in(tmp_path)
 
 
@@ -229,8 +229,8 @@ def list_foreign(folder):
 
 
 def take_from_another(folder, *, sealed):
-    other = put(folder.with_name("other"), AssignReply(np.array([20, 3])))
-    (folder / "counts.csv").write_bytes((other / "sizes.csv").read_bytes())
+    other = put(folder.with_name("other"), DivergenceReply(np.array([[20.0], [3.0]])))
+    (folder / "counts.csv").write_bytes((other / "cost.csv").read_bytes())
     if sealed:
         change(folder)
 
@@ -249,7 +249,7 @@ class TestFiles:
         [
             (edit_counts, "'counts.csv' was changed after it was written"),
             (partial(take_from_another, sealed=False), "'counts.csv' was changed after"),
-            (partial(take_from_another, sealed=True), r"counts\.csv"),
+            (partial(take_from_another, sealed=True), r"damaged|counts\.csv"),
             (lambda folder: (folder / "notes.txt").touch(), "'notes.txt' is not part of this"),
             (lambda folder: (folder / "counts.csv").unlink(), "'counts.csv' is missing"),
             (lambda folder: (folder / HEAD).unlink(), f"{HEAD} is missing"),

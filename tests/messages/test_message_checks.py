@@ -7,13 +7,12 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from federation.message_cases import CLUSTERS, EXCHANGES, study_with
+from federation.message_cases import EXCHANGES, study_with
 
 from silomix.errors import MessageError
 from silomix.messages import (
     REFUSALS,
     REPLIES,
-    AssignReply,
     AssignRows,
     CountDistinctRows,
     LogLikelihood,
@@ -240,7 +239,7 @@ class TestAnswers:
         ("name", "reply"),
         [
             ("sample", Received()),
-            ("polish", AssignReply(np.zeros(CLUSTERS, int))),
+            ("polish", Received()),
             ("share", CountDistinctRows()),
             ("sample", Refused("because")),
         ],
@@ -295,10 +294,6 @@ class TestAnswers:
                 {"weights": REPLY.weights * 0.5},
             ],
             "exact": [{"weights": EXCHANGES["exact"].reply.weights[:, ::-1]}],
-            "assign": [
-                {"sizes": np.array([1, 2, -2])},
-                {"sizes": np.array([1, 2, 2**60])},
-            ],
         }
     )
     def test_that_do_not_fit(self, name, changes):

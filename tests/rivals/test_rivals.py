@@ -41,10 +41,10 @@ KINDS = {
     "fedmerdel": {"LocalComponents", "ClusterSizes"},
     "fed_kmodes": {"LocalModes", "NearCentres"},
     "pooled_mcmc": {"rows"},
-    "cmc": {"Release", "AssignReply"},
-    "product": {"Release", "AssignReply"},
-    "rabinovich": {"Release", "DistinctRows", "AssignReply"},
-    "block_gibbs": {"BlockCounts", "AssignReply"},
+    "cmc": {"Release", "Received"},
+    "product": {"Release", "Received"},
+    "rabinovich": {"Release", "DistinctRows", "Received"},
+    "block_gibbs": {"BlockCounts", "Received"},
 }
 every_rival = pytest.mark.parametrize("name", ALL)
 # four hundred sweeps leave some draws without a component of their own

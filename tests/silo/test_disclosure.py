@@ -16,16 +16,15 @@ from silomix.model.families.release_rounding import (
     coarse_concentration,
     profile_basis,
     round_counts,
+    round_known,
     round_profile,
 )
 from silomix.silo.release import (
-    WITHHELD,
     disclose,
     fold_groups,
     fold_small,
     outgoing,
     release_row_counts,
-    withhold_small,
 )
 from silomix.study.policy import OPEN, PRESETS, Policy
 
@@ -75,35 +74,6 @@ class TestCounts:
             real = counts >= policy.minimum_count + policy.round_to
             assert (2 * np.abs(rounded - counts)[real] <= policy.round_to).all()
 
-    @pytest.mark.parametrize(
-        ("counts", "shown"),
-        [
-            ([300, 197, 3], [300, WITHHELD, WITHHELD]),  # under five is small, and so is none
-            ([300, 5, 20, 0, 1, 40], [300, WITHHELD, 20, WITHHELD, WITHHELD, 40]),
-            ([300, 4, 3, 9], [300, WITHHELD, WITHHELD, 9]),
-            ([300, 4, 3, 5], [300, WITHHELD, WITHHELD, WITHHELD]),
-            ([300, 2, 1, 6], [300, WITHHELD, WITHHELD, WITHHELD]),
-            ([300, 190, 190, 4], [300, WITHHELD, WITHHELD, WITHHELD]),
-            ([300, 3], [WITHHELD, WITHHELD]),
-            ([500, 0], [WITHHELD, WITHHELD]),
-            ([3], [WITHHELD]),
-            ([300, 5], [300, 5]),
-        ],
-    )
-    def test_a_withheld_one_is_not_what_the_others_leave_of_the_sum(self, counts, shown):
-        assert withhold_small(np.array(counts), PRESETS["omop"]).tolist() == shown
-
-    @pytest.mark.parametrize("policy", [*RULED, ODD], ids=lambda policy: policy.name)
-    def test_what_is_withheld_is_two_at_least_and_enough_together(self, rng, policy):
-        for _ in range(300):
-            counts = rng.negative_binomial(0.7, 0.02, int(rng.integers(2, 8)))
-            hidden = withhold_small(counts, policy) == WITHHELD
-            assert hidden[counts < policy.minimum_count].all()
-            if hidden.any() and not hidden.all():
-                assert hidden.sum() > 1
-                assert counts[hidden].sum() >= policy.minimum_count
-                assert counts[hidden].sum() <= (hidden.sum() - 1) * counts[~hidden].min()
-
 
 class TestProfiles:
     def test_concentrations_leave_in_half_octaves_and_near_the_full_weight_as_it(self):
@@ -138,25 +108,28 @@ class TestProfiles:
 
     def test_what_a_profile_is_of(self):
         sizes, levels = np.array([30, 15, 10]), np.array([1, 2, 3, 5, 6])
-        assert profile_basis(sizes, levels, DEFAULT).tolist() == [
+        known = np.repeat(sizes[:, None], len(levels), axis=1)
+        assert profile_basis(known, levels, DEFAULT).tolist() == [
             [CLUSTER, CLUSTER, CLUSTER, UNIFORM, UNIFORM],
             [CLUSTER, SILO, SILO, UNIFORM, UNIFORM],
             [CLUSTER, SILO, SILO, UNIFORM, UNIFORM],
         ]
-        assert (profile_basis(sizes, levels, OPEN) == CLUSTER).all()
+        assert (profile_basis(known, levels, OPEN) == CLUSTER).all()
 
 
 class Disclosed(NamedTuple):
     sizes: np.ndarray
     mean: np.ndarray
     concentration: np.ndarray
+    known: np.ndarray
     checks: tuple
 
 
 def released(local, policy):
     family = local.draws.silo_family
     _, concentration = family.means(family.valid(family.fit(local.probabilities)))
-    return Disclosed(*disclose(local, concentration, policy))
+    sizes, found, checks = disclose(local, concentration, policy)
+    return Disclosed(sizes, found.mean, found.concentration, found.known, checks)
 
 
 class TestDisclose:
@@ -166,16 +139,17 @@ class TestDisclose:
             local = clustered(rng, members, (2, 3, 4, 2, 6), draws=100)
             found = released(local, policy)
             levels = local.draws.shard.schema.sizes
-            basis = np.repeat(profile_basis(found.sizes, levels, policy), levels, axis=1)
-            shown = found.sizes @ (basis == CLUSTER)
-            counts = found.mean * np.where(basis == CLUSTER, found.sizes[:, None], shown)
+            basis = np.repeat(profile_basis(found.known, levels, policy), levels, axis=1)
+            known = np.repeat(found.known, levels, axis=1)
+            shown = (known * (basis == CLUSTER)).sum(axis=0)
+            counts = found.mean * np.where(basis == CLUSTER, known, shown)
             units = counts / policy.round_to
             np.testing.assert_allclose(units, np.rint(units), atol=1e-9)
             assert counts[basis != UNIFORM].min(initial=1e9) >= policy.minimum_count - 1e-9
             assert (found.sizes >= max(policy.minimum_count, 1)).all()
             sums = np.add.reduceat(found.mean, local.draws.shard.schema.offsets[:-1], axis=1)
             np.testing.assert_allclose(sums, 1.0)
-            says_nothing = profile_basis(found.sizes, levels, policy) == UNIFORM
+            says_nothing = profile_basis(found.known, levels, policy) == UNIFORM
             assert ((found.concentration == 0) == says_nothing).all()
 
     def test_too_small_clusters_show_the_others(self, seed):
@@ -195,21 +169,23 @@ class TestDisclose:
         left = set()
         for few in (0.0, 0.1, 0.5, 1.0):
             mean = np.array([large, [few, 1 - few, few, 0.0, 1 - few]])
-            found = release_rounding.disclose_levels(
-                round_counts(sizes, policy), mean, known, known, offsets, policy
-            )
+            released = np.repeat(round_counts(sizes, policy)[:, None], 2, axis=1)
+            found = release_rounding.disclose_levels(mean, known, known, released, offsets, policy)
             left.add(found.mean.tobytes())
         assert len(left) == 1
 
     def test_too_few_cells_show_nothing(self):
         """Of 100 rows, those whose level is known are fewer than the minimum, or just enough."""
         offsets, mean = np.array([0, 2]), np.array([[0.0, 1.0]])
-        for known, says in ((0, 0), (1, 0), (9, 0), (10, 10), (100, 100)):
-            cells = np.array([[float(known)]])
-            sizes = np.array([100])
-            found = release_rounding.disclose_levels(sizes, mean, cells, cells, offsets, DEFAULT)
-            assert found.mean.tolist() == ([[0.1, 0.9]] if says else [[0.5, 0.5]])
-            assert found.concentration[0, 0] == pytest.approx(says, rel=2**0.25 - 1)
+        for cells, released in ((0, 0), (1, 0), (9, 0), (10, 10), (18, 20), (90, 90), (91, 100)):
+            exact, member, sizes = np.array([[float(cells)]]), np.ones((100, 1)), np.array([100])
+            known = round_known(exact, member, sizes, DEFAULT)
+            assert known.tolist() == [[released]]
+            found = release_rounding.disclose_levels(mean, exact, exact, known, offsets, DEFAULT)
+            is_shown = released >= 20
+            least = 10 / max(released, 20)
+            assert found.mean.tolist() == ([[least, 1 - least]] if is_shown else [[0.5, 0.5]])
+            assert found.concentration[0, 0] == (released if is_shown else 0)
 
 
 class TestChecks:

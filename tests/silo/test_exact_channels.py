@@ -77,6 +77,7 @@ def made_up(own, place, mean, **changes):
         "silo": NAMES[place],
         "place": place,
         "sizes": np.full(clusters, 10),
+        "known": np.full((clusters, CONDITIONS), 10),
         "mean": np.asarray(mean, dtype=float),
         "medians": np.asarray(mean, dtype=float),
         "concentration": np.full((clusters, CONDITIONS), 1e9),
@@ -170,7 +171,8 @@ class TestDivergence:
         concentration = np.full((CONDITIONS + 1, CONDITIONS), 100.0)
         sizes = np.full(CONDITIONS + 1, 100)
         own = answer_or_refuse(SampleLocally(), silo)
-        query = one_condition_each(own, sizes=sizes, concentration=concentration)
+        known = np.full((CONDITIONS + 1, CONDITIONS), 100)
+        query = one_condition_each(own, sizes=sizes, known=known, concentration=concentration)
         told = read_off(query, answer(query, silo).cost, len(rows))
         assert_allclose(told, rows.sum(axis=0), atol=1e-6)
 

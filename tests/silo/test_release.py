@@ -217,8 +217,8 @@ class TestPolicy:
         for release in (silent, full):
             worth = weight_shapes(release, 0.5) / (release.sizes + 0.5)
             np.testing.assert_allclose(worth, 2 ** (-2.2 / 4))
-        known = {"sizes": np.array([15, 15]), "concentration": np.array([[0, 15.0], [7.5, 0]])}
-        without_rules = replace(full, policy=echo(OPEN), **known)
+        sure = {"sizes": np.array([15, 15]), "concentration": np.array([[0, 15.0], [7.5, 0]])}
+        without_rules = replace(full, policy=echo(OPEN), known=np.full((2, 2), 15), **sure)
         np.testing.assert_allclose(weight_shapes(without_rules, 0.5), 15.5 * (1 + 0.25) / 2)
 
     def test_too_few_rows_are_refused(self, seed):

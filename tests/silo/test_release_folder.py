@@ -226,7 +226,8 @@ class TestRefusals:
         ("name", "old", "new"),
         [
             ("cluster_sizes.csv", b"\n0,", b"\n1,"),
-            ("cluster_sizes.csv", b"\n0,", b"\n0,1"),
+            ("cluster_sizes.csv", b"\n0,", b"\n0,-"),
+            ("profile.csv", b",205,205,", b",205,200,"),
             ("profile.csv", b",v0,", b",v1,"),
             ("profile.csv", b",cluster,", b",silo,"),
             ("profile.csv", b"v0,level 1", b"v0,level 0"),

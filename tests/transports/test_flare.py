@@ -26,7 +26,7 @@ from silomix.errors import (
     SiloError,
     StudyMismatch,
 )
-from silomix.messages import AssignReply, CountDistinctRows, DistinctRows, Refused, SampleLocally
+from silomix.messages import CountDistinctRows, DistinctRows, Received, Refused, SampleLocally
 from silomix.messages.container import Envelope, decode, digest_record, encode
 from silomix.model.schema import Schema, Variable
 from silomix.model.table import load
@@ -115,7 +115,7 @@ class TestAsking:
             reply(ROWS, number=2),
             reply(ROWS, query=SampleLocally()),
             reply(ROWS, study=STUDY.model_copy(update={"seed": 9})),
-            reply(AssignReply(np.array([1]))),
+            reply(Received()),
             b"nonsense",
         ],
         ids=["silo", "number", "question", "study", "kind", "nonsense"],

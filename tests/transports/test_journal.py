@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra flare is not installed")
 
 from silomix.errors import CheckpointError
-from silomix.messages import AssignReply, AssignRows, PolishRound, SampleLocally
+from silomix.messages import CountDistinctRows, DistinctRows, PolishRound, SampleLocally
 from silomix.messages.container import Envelope, digest_record, encode
 from silomix.model.schema import Schema, Variable
 from silomix.study import digest, make_study
@@ -17,13 +17,13 @@ from silomix.transports.flare.controller import RemoteSilos
 
 SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
 STUDY = make_study(SCHEMA, ["north", "south"], seed=1)
-QUERY = AssignRows(np.ones((1, 1)), np.ones((1, 1, 5)))
+QUERY = CountDistinctRows()
 
 
 def reply_of(silo, number=1, study=STUDY, size=7, query=QUERY):
-    reply = AssignReply(np.array([size]))
+    reply = DistinctRows(np.zeros((1, 2), np.uint8), np.array([size]))
     answers = digest_record(query)
-    return encode(Envelope(digest(study), silo, number, "AssignReply", answers), reply)
+    return encode(Envelope(digest(study), silo, number, "DistinctRows", answers), reply)
 
 
 def test_answers_are_found_by_question_and_silo(tmp_path, usual_umask):
@@ -31,7 +31,7 @@ def test_answers_are_found_by_question_and_silo(tmp_path, usual_umask):
     assert journal.find(1, "north", QUERY) is None
     journal.keep(1, "north", reply_of("north"))
     again = RemoteSilos(STUDY, None, tmp_path / "journal")
-    assert again.find(1, "north", QUERY).sizes.tolist() == [7]
+    assert again.find(1, "north", QUERY).counts.tolist() == [7]
     assert again.find(1, "south", QUERY) is None
     assert again.find(2, "north", QUERY) is None
     written = next(again.journal.glob("*.reply"))

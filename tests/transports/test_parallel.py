@@ -20,10 +20,10 @@ from silomix import api
 from silomix.errors import DataError, MissingDependency, PolicyRefusal, SettingsError, SiloError
 from silomix.kernels.layout import lay_out
 from silomix.messages import (
-    AssignReply,
     AssignRows,
     CountDistinctRows,
     DivergenceCost,
+    DivergenceReply,
     LogLikelihood,
     PolishRound,
     SampleLocally,
@@ -136,7 +136,7 @@ def test_arrays_of_others_become_plain_ones_wherever_they_are(tmp_path):
     locked.flags.writeable = False
     layout = lay_out(np.zeros((2, 3), np.uint8), SCHEMA.sizes)._replace(fused=locked)
     kept = Kept(None, locked, locked, locked)
-    made = own(AssignReply(locked)).sizes, own(kept).labels, own(layout).fused, own(locked)
+    made = own(DivergenceReply(locked)).cost, own(kept).labels, own(layout).fused, own(locked)
     for array in made:
         assert array.flags.writeable
     assert own(None) is None

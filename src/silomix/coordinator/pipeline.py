@@ -13,15 +13,7 @@ from silomix.coordinator.exact_strategy import find_pooled_posterior
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import own_profiles, polish, starting_point
 from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
-from silomix.messages import (
-    AssignReply,
-    AssignRows,
-    PolishReply,
-    Query,
-    Release,
-    SampleLocally,
-    Silos,
-)
+from silomix.messages import AssignRows, PolishReply, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress, Report
 from silomix.messages.released_draws import with_effective_counts
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
@@ -66,8 +58,8 @@ def run_study(
     parts = ordered(found)
     asked.say("assigning")
     by_matching = parts.correspondence if study.assign == "matching" else None
-    sizes = assign_rows(parts, asked, by_matching.groups if by_matching else None)
-    notes = cluster_notes(parts, asked.rows, model.family, sizes, expected=study.rows or ())
+    assign_rows(parts, asked, by_matching.groups if by_matching else None)
+    notes = cluster_notes(parts, asked.rows, model.family, expected=study.rows or ())
     return Posterior(
         study=study,
         **vars(parts),
@@ -176,11 +168,8 @@ def draw_under_drift(
     return shared, SiloProfiles(kappa[None], np.moveaxis(silo_draws, 0, 1).astype(np.float32))
 
 
-def assign_rows(parts: Parts, silos: Silos, groups: Sequence[Ints] | None) -> Ints:
-    """Have every silo find its rows' clusters; return how many rows each cluster got.
-
-    A silo may withhold a count: then the total is not known, and −1.
-    """
+def assign_rows(parts: Parts, silos: Silos, groups: Sequence[Ints] | None) -> None:
+    """Have every silo find its rows' clusters, and keep them."""
     own = parts.silo_profiles
     last = slice(-len(own.parameters), None) if own else slice(None)
     asked = {}
@@ -188,9 +177,7 @@ def assign_rows(parts: Parts, silos: Silos, groups: Sequence[Ints] | None) -> In
         profiles = own.parameters[:, place] if own else parts.profile_draws
         by_matching = groups[place] if groups is not None else None
         asked[name] = AssignRows(parts.weights_by_silo[last, place], profiles, by_matching)
-    replies: Mapping[str, AssignReply] = silos.ask(asked)
-    sizes = np.array([replies[name].sizes for name in silos.names])
-    return np.where((sizes < 0).any(axis=0), -1, sizes.sum(axis=0))
+    silos.ask(asked)
 
 
 class CountingSilos:

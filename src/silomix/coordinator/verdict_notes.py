@@ -15,7 +15,7 @@ from silomix.study.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
-    from silomix.kernels.arrays import Ints, Reals
+    from silomix.kernels.arrays import Reals
     from silomix.messages import Release
     from silomix.model.families.product import Product
     from silomix.posterior.global_posterior import Parts
@@ -84,19 +84,13 @@ def consensus_notes(
 
 
 def cluster_notes(
-    parts: Parts,
-    rows: Mapping[str, int],
-    family: Product,
-    sizes: Ints,
-    *,
-    expected: Container[str] = (),
+    parts: Parts, rows: Mapping[str, int], family: Product, *, expected: Container[str] = ()
 ) -> Iterator[str]:
-    """Name clusters that live in one silo, pairs that may be one, and clusters without rows.
+    """Name silos that outweigh the others, clusters that live in one, and pairs that may be one.
 
     Parameters
     ----------
     rows : of each silo, as it says.
-    sizes : (cluster,), how many rows have each as their most probable one.
     expected : silos whose number of rows the study states.
     """
     match = parts.correspondence
@@ -114,8 +108,6 @@ def cluster_notes(
         one = "" if unknown else f"the probability that they are one is {probability:.2f}, and "
         overlaps = f"the overlap of their profiles is {overlap:.2f}"
         yield f"Clusters {a} and {b} look alike: {one}{overlaps}."
-    for cluster in np.flatnonzero(sizes == 0):
-        yield f"Cluster {cluster} is not the most probable cluster of any row."
 
 
 def influence_notes(

@@ -112,6 +112,8 @@ class Release:
     ----------
     silo, place : its name, and its place in the roster.
     sizes : (cluster,), rows of each local cluster.
+    known : (cluster, variable), how many of these rows have a cell, 0 for too few to tell; the
+        sizes where no rule changed anything.
     medians : (cluster, parameter), posterior medians; in tier "summary", those given mean and
         concentration.
     mean : (cluster, statistic), of a row, without the prior: of categories, the levels' shares.
@@ -130,6 +132,7 @@ class Release:
     silo: Text
     place: Whole
     sizes: Annotated[Ints, Array("cluster", INTEGERS, 1, MOST_ROWS)]
+    known: Annotated[Ints, Array("cluster variable", INTEGERS, 0, MOST_ROWS)]
     medians: Annotated[Floats, Array("cluster parameter")]
     mean: Annotated[Floats, Array("cluster statistic")]
     concentration: Annotated[Floats, Array("cluster variable", least=0, most=MOST_ROWS)]
@@ -226,7 +229,7 @@ class ShareReleases:
 
 @dataclass(frozen=True)
 class Received:
-    """The silo has what it was shown."""
+    """The silo did what it was asked to, and tells nothing about its rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,6 +355,9 @@ def _in_few_bytes(values: NDArray[Any]) -> NDArray[Any]:
 class AssignRows:
     """Ask the silo to find its rows' clusters, and to keep them.
 
+    The silo only confirms it. The coordinator chooses the profiles, so that counts of rows by
+    cluster, even rounded ones, could be compared with the release and reveal single rows.
+
     Attributes
     ----------
     weights : (draw, cluster), this silo's own weights.
@@ -363,18 +369,6 @@ class AssignRows:
     weights: Weights
     parameters: Profiles
     groups: Annotated[Ints, Array("local_cluster", INTEGERS, 0, MOST_ROWS)] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class AssignReply:
-    """How many rows each cluster got; the rows' own labels stay in the silo.
-
-    Attributes
-    ----------
-    sizes : (cluster,), rows by most probable cluster; −1 where the silo's policy withholds it.
-    """
-
-    sizes: Annotated[Ints, Array("cluster", INTEGERS, -1, MOST_ROWS)]
 
 
 @dataclass(frozen=True)
@@ -423,7 +417,7 @@ REPLIES: dict[type, type] = {
     LogLikelihood: LogLikelihoodReply,
     CountDistinctRows: DistinctRows,
     PolishRound: PolishReply,
-    AssignRows: AssignReply,
+    AssignRows: Received,
 }
 
 # Every record that travels, by its name. Nothing else does.

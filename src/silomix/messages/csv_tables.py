@@ -6,8 +6,9 @@ values. Arrays that stand in a list share a table, which then starts with their 
 rows of those that have fewer columns end in empty cells.
 
 A release has tables that a data officer reads: `cluster_sizes.csv`; `profile.csv`, a line per
-cluster and level, where `basis` says what the profile is of, and `count` of `of` rows is what the
-mean stands for, under a policy that has rules; `checks.csv`, what each rule did; and in tier
+cluster and level, where `basis` says what the profile is of, `count` of `of` rows is what the mean
+stands for, under a policy that has rules, and `known` is how many of the cluster's rows have a
+cell, 0 for too few; `checks.csv`, what each rule did; and in tier
 "draws" `weights.csv` and `parameters.csv`.
 
 A number has a line for each of its parameters in the place of levels: `mean` and `sd` or `scale`,
@@ -59,7 +60,7 @@ LARGEST_FILE = 16_000_000
 BASES = {CLUSTER: "cluster", SILO: "silo", UNIFORM: "uniform"}
 NUMBER_BASES = BASES | {UNIFORM: "prior"}
 KEYS = ["cluster", "variable", "level"]
-NUMBERS = ["basis", "count", "of", "mean", "concentration", "median"]
+NUMBERS = ["basis", "count", "of", "known", "mean", "concentration", "median"]
 UNITS = ["kind", "location", "scale", "transform", "in_data_units"]
 # Of a column's location and scale: what is beyond is no study's, and would overflow.
 LARGEST_UNIT = 1e100
@@ -159,9 +160,10 @@ def _profile_rows(
 ) -> Iterator[tuple[object, ...]]:
     policy = Policy(**release.policy)
     variable, statistic = _lines(family)
-    basis = family.basis(release.sizes, release.concentration, policy)
-    of = np.where(basis == CLUSTER, release.sizes[:, None], release.sizes @ (basis == CLUSTER))
-    basis, of = basis[:, variable], of[:, variable]
+    basis = family.basis(release.known, release.concentration, policy)
+    shown = release.known * (basis == CLUSTER)
+    of = np.where(basis == CLUSTER, release.known, shown.sum(axis=0))
+    basis, of, known = (part[:, variable] for part in (basis, of, release.known))
     concentration = release.concentration[:, variable]
     mean, names = release.mean[:, statistic], family.names()
     with np.errstate(over="ignore", invalid="ignore"):  # of numbers that nobody has checked yet
@@ -177,6 +179,7 @@ def _profile_rows(
             *(at[0], *names[at[1]], words[int(basis[at])]),
             round(float(mean[at] * of[at])) if counted else "",
             "" if nothing else int(of[at]),
+            int(known[at]),
             *(float(part[at]) for part in (mean, concentration, release.medians)),
             *(units if schema.numbers else ()),
         )
@@ -191,11 +194,13 @@ def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
     variable, statistic = _lines(family)
     last = len(KEYS + NUMBERS)
     numbers = np.array([[float(cell) for cell in row[6:last]] for row in profile])
-    means, concentration, medians = numbers.T.reshape(3, len(sizes), len(variable))
-    concentration = concentration[:, np.flatnonzero(np.diff(variable, prepend=-1))]
+    known, means, concentration, medians = numbers.T.reshape(4, len(sizes), len(variable))
+    firsts = np.flatnonzero(np.diff(variable, prepend=-1))
+    known, concentration = known[:, firsts].astype(np.int64), concentration[:, firsts]
     mean = np.ones((len(sizes), int(family.statistics.sum())))
     mean[:, statistic] = means
-    arrays = {"sizes": sizes, "mean": mean, "concentration": concentration, "medians": medians}
+    arrays = {"sizes": sizes, "known": known, "mean": mean, "concentration": concentration}
+    arrays["medians"] = medians
     if "weights.csv" in files:
         # nothing has been held against its bounds yet: what overflows here is refused there
         with np.errstate(over="ignore"):

@@ -354,7 +354,11 @@ def _broken_rules(release: Release, policy: Policy, family: Product) -> Problems
     base, least, sizes = policy.round_to, least_units(policy) * policy.round_to, release.sizes
     for size in sizes[(sizes < least) | (sizes % base > 0)]:
         yield f"has a cluster of {size:,} rows, under {least:,} or no multiple of {base:,}"
-    problem = family.breach(release.mean, release.concentration, sizes, policy)
+    known = release.known
+    few = ((known > 0) & (known < least)) | (known > sizes[:, None]) | (known % base > 0)
+    if few.any():
+        yield f"has {known[few][0]:,} known cells, under {least:,} or no multiple of {base:,}"
+    problem = family.breach(release.mean, release.concentration, known, policy)
     if problem:
         yield problem
 
@@ -413,5 +417,5 @@ CHECKS: dict[type, tuple[Callable[[Any, Terms], Problems], Callable[..., Problem
     messages.LogLikelihood: (_log_likelihood_query, _like_question),
     messages.CountDistinctRows: (_nothing, _distinct_reply),
     messages.PolishRound: (_polish_query, _polish_reply),
-    messages.AssignRows: (_assign_query, _like_question),
+    messages.AssignRows: (_assign_query, _nothing),
 }

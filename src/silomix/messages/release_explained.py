@@ -195,7 +195,6 @@ QUESTIONS: dict[str, str] = {
     "gradients": "The rows' log-likelihood and its gradient (gradients)",
     "distinct_rows": "Distinct rows and their counts, where every count is large (distinct rows)",
     "polish": "Sampled counts or sums over the rows of each cluster (polish)",
-    "assign": "How many rows go to each of the clusters that are asked about (assign)",
 }
 
 

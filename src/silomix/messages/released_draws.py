@@ -63,7 +63,7 @@ def read_said(*releases: Release) -> Said:
         policy, none = Policy(**release.policy), np.zeros(release.clusters, dtype=np.int64)
         base, least = policy.round_to, least_units(policy) * policy.round_to
         rules = (none + base, none + least) if has_rules(release) else (none, none)
-        parts.append((release.mean, release.concentration, release.sizes, *rules))
+        parts.append((release.mean, release.concentration, release.known, *rules))
     return Said._make(map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -166,18 +166,22 @@ def weight_shapes(release: Release, alpha: float) -> Floats:
     """Return the shapes of the Dirichlet that stands for a silo's weights: (cluster,).
 
     α_s + sizes, as if every label were certain, less what doubt about them takes away. How sure
-    a cluster's labels are shows in its released concentrations, which then fall short of its
-    size; the rows that the weights are worth fall with about the square of that. The square is
-    a rule of thumb, seen on simulated silos and not derived. Variables that say nothing, whose
+    a cluster's labels are shows in its released concentrations, which then fall short of its known
+    cells; the rows that the weights are worth fall with about the square of that. The square is a
+    rule of thumb, seen on simulated silos and not derived. Variables that say nothing, whose
     concentration is 0, say nothing of doubt either. Under rules a full concentration stands for
     a whole step (`release_rounding.coarse_concentration`), and its middle is taken; and
     variables with rare levels, which doubt costs most, show what the others are worth
     (`without_rare`), so that the power is a little more than two.
     """
-    telling = np.where(release.concentration > 0, release.concentration, np.nan)
+    telling = np.where(
+        (release.concentration > 0) & (release.known > 0),
+        release.concentration / np.maximum(release.known, 1),
+        np.nan,
+    )
     telling[np.isnan(telling).all(axis=1)] = np.inf
     most, power = (MIDDLE, 2.2) if Policy(**release.policy).has_rules else (1.0, 2.0)
-    sure = np.minimum(np.nanmedian(telling, axis=1) / release.sizes, most)
+    sure = np.minimum(np.nanmedian(telling, axis=1), most)
     worth = np.average(sure**power, weights=release.sizes)
     return np.asarray((release.sizes + alpha) * worth)
 
@@ -193,7 +197,7 @@ def same_draws(one: Release, other: Release) -> bool:
 
     The policy is no part of that: the silo may since have changed what else can be asked.
     """
-    parts = ("sizes", "mean", "concentration", "weights", "parameters")
+    parts = ("sizes", "known", "mean", "concentration", "weights", "parameters")
     return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in parts)
 
 

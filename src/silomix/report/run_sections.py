@@ -70,11 +70,10 @@ SURE = 0.995
 REPLIES = {
     "Release": ("release", "the silo's own posterior: its draws, or a summary of them"),
     "DivergenceReply": ("matching costs", "how far its clusters are from reference clusters"),
-    "Received": ("a receipt", "confirms that it has the other silos' releases"),
+    "Received": ("a receipt", "confirms that it did what it was asked to; nothing about its rows"),
     "DistinctRows": ("distinct rows", "with their counts they are the table, except for its order"),
     "LogLikelihoodReply": ("gradients", "log-likelihoods of its rows, with gradients"),
     "PolishReply": ("counts", "of cells by cluster, in each polish round and chain"),
-    "AssignReply": ("cluster sizes", "how many of its rows each cluster got"),
 }
 REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
 

@@ -26,7 +26,7 @@ from silomix.model.sentences import plural
 from silomix.posterior.membership import to_four_decimals
 from silomix.silo.ledger import note_left
 from silomix.silo.local import Silo, kept_posterior
-from silomix.silo.release import check_tier, release_row_counts, withhold_small
+from silomix.silo.release import check_tier, release_row_counts
 from silomix.study import Divergence
 from silomix.study.policy import UNLIMITED, check_study, echo
 
@@ -219,7 +219,7 @@ def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
     return messages.PolishReply.of(*silo.rows.draw_labels(key, given, *how))
 
 
-def _assign(query: messages.AssignRows, silo: Silo) -> messages.AssignReply:
+def _assign(query: messages.AssignRows, silo: Silo) -> messages.Received:
     clusters = query.parameters.shape[1]
     if query.groups is None:
         find = partial(silo.rows.membership, query.weights, threads=silo.threads)
@@ -231,8 +231,7 @@ def _assign(query: messages.AssignRows, silo: Silo) -> messages.AssignReply:
         membership = np.zeros((silo.shard.rows, clusters), dtype=np.float32)
         membership[np.arange(silo.shard.rows), query.groups[kept_posterior(silo).labels]] = 1.0
     silo.store.assign(membership)
-    sizes = np.bincount(membership.argmax(axis=1), minlength=clusters)
-    return messages.AssignReply(withhold_small(sizes, silo.policy))
+    return messages.Received()
 
 
 def _knows_better(silo: Silo) -> bool:
@@ -268,7 +267,7 @@ QUESTIONS: dict[type, tuple[Callable[[Any, Silo], Any], str | None]] = {
     messages.LogLikelihood: (_log_likelihood, "gradients"),
     messages.CountDistinctRows: (_distinct_rows, "distinct_rows"),
     messages.PolishRound: (_polish, "polish"),
-    messages.AssignRows: (_assign, "assign"),
+    messages.AssignRows: (_assign, None),
 }
 HANDLERS = {question: handler for question, (handler, _) in QUESTIONS.items()}
 LIMITED = {question: kind for question, (_, kind) in QUESTIONS.items() if kind}

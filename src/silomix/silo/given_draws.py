@@ -21,7 +21,7 @@ from silomix.model.diagnostics import judge_traces
 from silomix.model.families.dirichlet import fit_dirichlet
 from silomix.model.families.parameter import TRANSFORMS
 from silomix.model.sentences import did_you_mean, quoted
-from silomix.silo.release import check_tier, fill_release
+from silomix.silo.release import check_tier, fill_release, whole_rows
 from silomix.study.policy import Policy, echo
 
 if TYPE_CHECKING:
@@ -357,9 +357,10 @@ def release_given(
         for cluster in range(len(given.shares))
         for name, part in (("weight", given.weights), *given.by_name())
     }
+    sizes = np.maximum(np.rint(rows * given.shares), 1).astype(np.int64)
     return fill_release(
         family,
-        (np.maximum(np.rint(rows * given.shares), 1).astype(np.int64), mean, concentration),
+        (sizes, whole_rows(sizes, concentration), mean, concentration),
         (weights.astype(np.float32), draws.astype(np.float32)) if tier == "draws" else None,
         silo=silo,
         diagnostics=ReleasedDiagnostics.of(

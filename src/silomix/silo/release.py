@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints, Reals, Singles
     from silomix.model.draws import LocalPosterior
     from silomix.model.families.product import Product
+    from silomix.model.families.release_rounding import Rounded
 
-# Stands for a count that the policy does not let out.
-WITHHELD = -1
 FOLDED = "small clusters folded"
 
 
@@ -76,17 +75,17 @@ def make_release(
         folded = replace(folded, memberships=np.ones_like(folded.memberships))
     family = local.draws.silo_family
     mean, concentration = family.means(family.valid(family.fit(folded.probabilities)))
-    sizes = folded.sizes
+    sizes, known = folded.sizes, whole_rows(folded.sizes, concentration)
     checks: tuple[Check, ...] = ()
     if policy.has_rules:
-        sizes, mean, concentration, checks = disclose(folded, concentration, policy)
+        sizes, (mean, concentration, known, _), checks = disclose(folded, concentration, policy)
     if policy.minimum_count:
         checks = (folding_check(local.sizes, folded.sizes, policy), *checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
     diagnostics = _diagnostics(local, folded)
     return fill_release(
         family,
-        (sizes, mean, concentration),
+        (sizes, known, mean, concentration),
         (folded.weights[some], folded.probabilities[some]) if tier == "draws" else None,
         silo=silo,
         diagnostics=rounded(diagnostics) if policy.has_rules else diagnostics,
@@ -98,7 +97,7 @@ def make_release(
 
 def fill_release(
     family: Product,
-    said: tuple[Ints, Floats, Floats],
+    said: tuple[Ints, Ints, Floats, Floats],
     draws: tuple[Singles, Singles] | None,
     **about: Any,
 ) -> Release:
@@ -107,13 +106,14 @@ def fill_release(
     Parameters
     ----------
     family : with the silo's share of the prior.
-    said : its sizes, mean and concentration, as they may leave.
+    said : its sizes, numbers of known cells, mean and concentration, as they may leave.
     draws : its weights and parameters, in tier "draws".
     about : the other fields.
     """
-    (sizes, mean, concentration), (weights, parameters) = said, draws or (None, None)
+    (sizes, known, mean, concentration), (weights, parameters) = said, draws or (None, None)
     return Release(
         sizes=sizes,
+        known=known,
         medians=release_medians(mean, concentration, family, parameters),
         mean=mean,
         concentration=concentration,
@@ -122,6 +122,11 @@ def fill_release(
         parameters=parameters,
         **about,
     )
+
+
+def whole_rows(sizes: Ints, concentration: Floats) -> Ints:
+    """Return the sizes for each variable, as if no cell were missing: (cluster, variable)."""
+    return np.repeat(sizes[:, None], concentration.shape[1], axis=1)
 
 
 def _diagnostics(local: LocalPosterior, folded: LocalPosterior) -> ReleasedDiagnostics:
@@ -265,7 +270,7 @@ def fold_groups(sizes: Ints, mean: Reals, minimum: int, family: Product) -> Ints
 
 def disclose(
     local: LocalPosterior, concentration: Floats, policy: Policy
-) -> tuple[Ints, Floats, Floats, tuple[Check, ...]]:
+) -> tuple[Ints, Rounded, tuple[Check, ...]]:
     """Apply the policy to one silo's sizes and profiles, small clusters folded already.
 
     Parameters
@@ -274,37 +279,15 @@ def disclose(
 
     Returns
     -------
-    sizes, mean, concentration : as they may leave.
+    sizes, profiles : as they may leave.
     checks : what the rules did, with the details that only the silo may see.
     """
     sizes, draws = local.sizes, local.draws
     released = np.maximum(round_counts(sizes, policy), policy.round_to)
     given = draws.shard, local.memberships, concentration, released, policy
-    mean, coarse, deeds = draws.silo_family.disclose(*given)
-    checks = *size_checks(sizes, released, policy), *(Check(*deed) for deed in deeds)
-    return released, mean, coarse, checks
-
-
-def withhold_small(counts: Ints, policy: Policy) -> Ints:
-    """Round counts that reach the policy's minimum; the others are withheld, zeros too.
-
-    The sum of all counts is known from elsewhere, and so is that of the withheld ones. So where
-    one is withheld the next smallest are too, until there are two at least, their sum reaches
-    the minimum, and the sum is also consistent with the smallest being zero: the others, none
-    of them larger than any released, could make it up alone.
-    """
-    released = round_counts(counts, policy)
-    order = np.argsort(counts, kind="stable")
-    ascending, sums = counts[order], np.cumsum(counts[order])
-    withheld = int((counts < policy.minimum_count).sum())
-    if withheld:
-        withheld = max(withheld, 2)
-        while withheld < len(counts) and not (
-            policy.minimum_count <= sums[withheld - 1] <= (withheld - 1) * ascending[withheld]
-        ):
-            withheld += 1
-    released[order[:withheld]] = WITHHELD
-    return released
+    rounded = draws.silo_family.disclose(*given)
+    checks = *size_checks(sizes, released, policy), *(Check(*deed) for deed in rounded.deeds)
+    return released, rounded, checks
 
 
 def check_tier(tier: str, policy: Policy, silo: str) -> None:

@@ -57,7 +57,7 @@ Concentration = Annotated[float, Field(gt=0, le=LARGEST)]
 class Exchanges(Record):
     """How many questions of each kind may be answered in one study: `[exchanges]`; 0 for none.
 
-    All but `assign` are answered with exact numbers, which no rule rounds, and each is described
+    All are answered with exact numbers, which no rule rounds, and each is described
     here by what it gives away: policy files and explained releases say the same. What is counted:
     for `divergence`, references made of other silos' releases; for `polish`, rounds, also those of
     the exact strategy; for `gradients`, points at which the log-likelihood and its gradient are
@@ -77,7 +77,6 @@ class Exchanges(Record):
         row occurs at least minimum_count times.
     polish : counts or sums of every variable in each cluster, sampled anew for every chain: their
         means are the exact ones, whatever minimum_count and round_to say.
-    assign : rows of each global cluster.
     """
 
     divergence: Limit = 0
@@ -85,14 +84,11 @@ class Exchanges(Record):
     gradients: Limit = 0
     distinct_rows: Limit = 0
     polish: Limit = 0
-    assign: Limit = 1
 
 
 # What each channel that no rule rounds tells, for whoever allows one.
 GIVES_AWAY: dict[str, str] = {
-    name: str(field.description).removesuffix(".")
-    for name, field in Exchanges.model_fields.items()
-    if name != "assign"
+    name: str(field.description).removesuffix(".") for name, field in Exchanges.model_fields.items()
 }
 
 

@@ -221,8 +221,7 @@ class GivenDraws:
                 points, value = (query.weights, query.profiles), partial(self._value, name)
                 return by_differences(some, *points, self._model.family, value)
             case messages.AssignRows():
-                # nobody knows the rows
-                return messages.AssignReply(np.full(query.weights.shape[1], -1))
+                return messages.Received()  # there are no rows
         raise NotImplementedError(type(query).__name__)
 
     def _value(self, name: str, weights: Floats, parameters: Floats) -> float:

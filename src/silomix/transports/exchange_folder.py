@@ -230,4 +230,4 @@ def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
         most = "at most " if not exact and study.polish.rounds == "until" else ""
         words = "counts or sums in each cluster, of labels drawn at random, once a round"
         yield f"{words}: {most}{study.most_rounds} rounds", study.most_rounds
-    yield "the sizes of the final clusters", 1
+    yield "nothing more: it finds the final clusters of its rows, and keeps them", 1

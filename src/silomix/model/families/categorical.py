@@ -300,17 +300,19 @@ class Categorical(Family):
         counts = release_rounding.whole_counts(cells, self.offsets, member)
         given = concentration, counts, self.offsets, rules
         worth = release_rounding.without_rare(cells, member, *given)
-        shares, known = dirichlet.shares_of(counts, self.offsets), self.known(counts)
-        return release_rounding.disclose_levels(sizes, shares, worth, known, self.offsets, rules)
+        exact = self.known(counts)
+        shares = dirichlet.shares_of(counts, self.offsets)
+        known = release_rounding.round_known(exact, member, sizes, rules)
+        return release_rounding.disclose_levels(shares, worth, exact, known, self.offsets, rules)
 
-    def basis(self, sizes: Ints, _: Floats, rules: Policy) -> Ints:
+    def basis(self, known: Ints, _: Floats, rules: Policy) -> Ints:
         """Say what each released profile is of: (cluster, variable)."""
-        return release_rounding.profile_basis(sizes, self.statistics, rules)
+        return release_rounding.profile_basis(known, self.statistics, rules)
 
-    def breach(self, mean: Floats, _: Floats, sizes: Ints, rules: Policy) -> str:
+    def breach(self, mean: Floats, _: Floats, known: Ints, rules: Policy) -> str:
         """Say which released shares no rule lets out; nothing where all is well."""
         for variable, (start, end) in enumerate(pairwise(self.offsets)):
-            if not release_rounding.could_leave(mean[:, start:end], sizes, rules):
+            if not release_rounding.could_leave(mean[:, start:end], known[:, variable], rules):
                 return f"has a profile of variable {variable + 1} that is not a rounded count"
         return ""
 

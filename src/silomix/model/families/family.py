@@ -390,11 +390,16 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def basis(self, sizes: Ints, concentration: Floats, rules: Policy) -> Ints:
-        """Say what each released profile is of: (cluster, variable), see `rounded`."""
+    def basis(self, known: Ints, concentration: Floats, rules: Policy) -> Ints:
+        """Say what each released profile is of: (cluster, variable).
+
+        Parameters
+        ----------
+        known : (cluster, variable), rows whose cell is known, as released.
+        """
 
     @abstractmethod
-    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Policy) -> str:
+    def breach(self, mean: Floats, concentration: Floats, known: Ints, rules: Policy) -> str:
         """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
 
     @abstractmethod

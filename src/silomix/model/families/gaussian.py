@@ -21,13 +21,14 @@ and four numbers of the posterior, (m, λ, a, b).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 from typing import ClassVar
 
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln
 
-from silomix.kernels.arrays import Floats, Reals, Rng
+from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 from silomix.model.families.family import by_variable, flat
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
 from silomix.model.families.release_rounding import SAME
@@ -40,6 +41,8 @@ SMALLEST_GAMMA = 1e-12
 LOG_2PI = float(np.log(2 * np.pi))
 # values leave as if none were farther from the location, and no spread as if it were smaller
 BOUND, SMALLEST_SPREAD = 4.0, 0.05
+# samples that show what top-coding does, and the most rows of each
+CODED_SAMPLES, CODED_ROWS = 500, 1000
 # grid of the prior sizes of mean and spread of unrelated clusters, see `priors_near`
 MEAN_SIZES = np.geomspace(1e-3, 1e3, 13)
 SPREAD_SIZES = np.array([1.5, 5.0, 20.0, 100.0])
@@ -305,11 +308,47 @@ class Gaussian(NumberFamily):
         least = np.ceil((x * x + SMALLEST_SPREAD**2) * per_step[..., 1] - SAME)
         return np.stack([units[..., 0], np.maximum(units[..., 1], least)], axis=-1)
 
+    def top_coding(self, means: Floats, known: Ints, least: int, draws: int) -> Floats:
+        """Draw what top-coding did to normal samples: (draw, variable, 2), see `coded_normals`."""
+        return np.stack(
+            [np.resize(coded_normals(int(n), int(least)), (draws, 2)) for n in known], 1
+        )
+
+    def before_top_coding(self, means: Floats, effects: Floats) -> tuple[Floats, Floats]:
+        """Return means of x and x² before top-coding, and the log volume of this map.
+
+        Both effects are functions of the standardised sample, and so independent of its mean and
+        variance, by Basu's theorem.
+        """
+        x, variance = means[..., 0], np.maximum(means[..., 1] - means[..., 0] ** 2, 0.0)
+        mean = x + effects[..., 0] * np.sqrt(variance)
+        square = variance * effects[..., 1] + mean**2
+        return np.stack([mean, square], axis=-1), np.log(effects[..., 1])
+
     def log_sums(self, means: Floats, rows: Floats) -> Floats:
         """Return the log density of rows with these means of x and x², but for T · η."""
         variance = means[..., 1] - means[..., 0] ** 2
         logs = np.log(np.where(variance > 0, variance, 1.0))
         return np.where(variance > 0, 0.5 * np.maximum(rows - 3.0, 0.0) * logs, -np.inf)
+
+
+@lru_cache(maxsize=1000)
+def coded_normals(rows: int, least: int) -> Floats:
+    """Simulate what top-coding does to samples of a standard normal: (sample, 2).
+
+    The difference of the means before and after, in standard deviations after; and the ratio of the
+    variances before and after. Of many rows, fewer with the same share coded stand for them.
+    """
+    if rows > CODED_ROWS:
+        rows, least = CODED_ROWS, round(least * CODED_ROWS / rows)
+    if not 1 < least <= rows / 2:
+        return np.tile([0.0, 1.0], (CODED_SAMPLES, 1))
+    sample = np.sort(
+        np.random.default_rng([rows, least]).normal(size=(CODED_SAMPLES, rows)), axis=1
+    )
+    coded = np.clip(sample, sample[:, [least - 1]], sample[:, [rows - least]])
+    spread = np.maximum(coded.std(axis=1), SMALLEST_B)
+    return np.stack([(sample - coded).mean(axis=1) / spread, (sample.std(axis=1) / spread) ** 2], 1)
 
 
 def _mean(n: Floats, total: Floats) -> Floats:

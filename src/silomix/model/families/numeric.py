@@ -172,7 +172,28 @@ class NumberFamily(Family):
         """Return sums in steps, (..., variable, sum), as they are: no spread of their own."""
         return units
 
-    def basis(self, sizes: Ints, concentration: Floats, rules: Policy) -> Ints:
+    def top_coding(self, means: Floats, known: Ints, least: int, draws: int) -> Floats:
+        """Draw what top-coding by rank did to the mean statistics: (draw, variable, number).
+
+        Families without a correction of their own take top-coded values for the values.
+
+        Parameters
+        ----------
+        means : (variable, sum), top-coded; known : (variable,), cells
+        least : rank at which both ends were coded.
+        """
+        return np.zeros((draws, len(known), 1))
+
+    def before_top_coding(self, means: Floats, effects: Floats) -> tuple[Floats, Floats]:
+        """Return mean statistics before top-coding, and the log volume of this map.
+
+        Parameters
+        ----------
+        means : (draw, variable, sum), top-coded; effects : draws of `top_coding`.
+        """
+        return means, np.zeros(means.shape[:-1])
+
+    def basis(self, known: Ints, concentration: Floats, rules: Policy) -> Ints:
         """Say what each released mean is of: (cluster, variable)."""
         own = (concentration > 0) | (not rules.has_rules)
         return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
@@ -198,7 +219,7 @@ class ExactFamily(NumberFamily):
 
     has_rules = False
 
-    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Policy) -> str:
+    def breach(self, mean: Floats, concentration: Floats, known: Ints, rules: Policy) -> str:
         """Say that no rule lets them out, whatever the release claims."""
         return f"has {self.word} that leave only where no rule is set"
 

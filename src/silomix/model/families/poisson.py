@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.special import digamma, gammaincinv, gammaln
+from scipy.special import bdtr, bdtrc, digamma, gammaincinv, gammaln, ndtri, pdtrc
 
-from silomix.kernels.arrays import Floats, Reals, Rng
+from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
 from silomix.model.families.family import SMALLEST, by_variable, flat
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
@@ -31,6 +31,8 @@ SHAPE = 0.5
 SMALLEST_MEAN = 0.01
 # counts leave as if none were more deviations of a Poisson variable above the location
 BOUND = 8.0
+# Newton steps to the rate behind a top-coded mean, and the smallest slope that they take
+SOLVING, LEAST_SLOPE = 10, 0.2
 # grid of the prior sizes of the rates of unrelated clusters, in rows, see `priors_near`
 SIZES = np.geomspace(1e-2, 1e3, 11)
 
@@ -173,8 +175,49 @@ class Poisson(NumberFamily):
         means = self.locations
         return np.zeros(len(means)), means + BOUND * np.sqrt(np.maximum(means, 1.0))
 
+    def top_coding(self, means: Floats, known: Ints, least: int, draws: int) -> Floats:
+        """Draw what top-coding did to Poisson samples: (draw, variable, 3).
+
+        Where it was linearised, what is added there, and what more for each unit of the mean. The
+        excess over a rank near the end is about geometric with mean one, so that the variance of
+        what was taken away in all is about twice that.
+        """
+        x, slope = means[..., 0], np.ones(len(known))
+        rate = np.maximum(x, SMALLEST)
+        for _ in range(SOLVING):
+            value, more = (mean_of_coded(r, known, least) for r in (rate, 1.01 * rate + SMALLEST))
+            slope = np.clip((more - value) / (0.01 * rate + SMALLEST), LEAST_SLOPE, 1.0)
+            rate = np.maximum(rate + (x - value) / slope, SMALLEST)
+        added = rate - x
+        error = np.sqrt(2 * np.abs(added) / np.maximum(known, 1))
+        noise = ndtri((np.arange(draws) + 0.5) / draws)[:, None]
+        parts = np.broadcast_arrays(x, added + error * noise, 1 / slope - 1)
+        return np.stack(parts, axis=-1)
+
+    def before_top_coding(self, means: Floats, effects: Floats) -> tuple[Floats, Floats]:
+        """Return mean counts before top-coding, and the log volume of this map."""
+        at, added, more = np.moveaxis(effects, -1, 0)
+        before = means[..., 0] + added + more * (means[..., 0] - at)
+        return np.maximum(before, 0.0)[..., None], np.log1p(more)
+
     def log_sums(self, means: Floats, rows: Floats) -> Floats:
         """Return the log probability of Σx over rows with this mean, but for T · η."""
         total = rows * means[..., 0]
         logs = total * np.log(np.maximum(rows, 1e-300)) - gammaln(np.maximum(total, 0.0) + 1.0)
         return np.where(total >= 0, logs, -np.inf)
+
+
+def mean_of_coded(rate: Floats, rows: Ints, least: int) -> Floats:
+    """Return the expected mean of top-coded Poisson counts: (variable,).
+
+    A sum of counts is Σ_k N_k, where N_k is the number of rows above k, binomial. Of top-coded
+    counts N_k counts as 0 below the rank, and as all rows if fewer than the rank are not above k.
+    """
+    if least <= 1:
+        return rate
+    n = np.maximum(rows, 2 * least)[:, None]
+    k = np.arange(int(rate.max() + 12 * np.sqrt(rate.max())) + 12)
+    above = pdtrc(k, rate[:, None])
+    below_top = bdtr(n - least - 1, n - 1, above) - bdtr(least - 2, n - 1, above)
+    every = bdtrc(n - least, n, above)
+    return np.asarray((above * np.maximum(below_top, 0.0) + every).sum(axis=1))

@@ -61,8 +61,8 @@ def one_prior(parts: Sequence[tuple[float, float, Any]]) -> Any:
 
 def one_release(parts: Sequence[Rounded]) -> Any:
     """Return what may leave of all blocks, and what the rules did to them in turn."""
-    mean, worth, deeds = zip(*parts, strict=True)
-    return Rounded(side_by_side(mean), side_by_side(worth), tuple(chain(*deeds)))
+    *arrays, deeds = zip(*parts, strict=True)
+    return Rounded._make([*map(side_by_side, arrays), tuple(chain(*deeds))])
 
 
 def of_blocks(
@@ -157,8 +157,11 @@ class Product:
                 if axis == CELLS:
                     own[place] = array.cells[number]
                 elif axis == SAID:
-                    mean, sure = array.mean[:, spans[STATISTIC]], array.concentration
-                    own[place] = array._replace(mean=mean, concentration=sure[:, spans[VARIABLE]])
+                    by_variable = {
+                        name: getattr(array, name)[:, spans[VARIABLE]]
+                        for name in ("concentration", "known")
+                    }
+                    own[place] = array._replace(mean=array.mean[:, spans[STATISTIC]], **by_variable)
                 elif array is not None:
                     own[place] = array[..., spans[axis]]
             found.append(getattr(block, method)(*own, **named))
@@ -243,6 +246,6 @@ class Product:
     shared_posterior = of_blocks(Family.shared_posterior, STATISTIC, PARAMETER, VARIABLE)
     draw_own = of_blocks(Family.draw_own, STATISTIC, PARAMETER, VARIABLE)
     log_marginal = of_blocks(Family.log_marginal, STATISTIC, PARAMETER, VARIABLE)
-    basis = of_blocks(Family.basis, AS_IT_IS, VARIABLE)
-    breach = of_blocks(Family.breach, STATISTIC, VARIABLE, join=first_problem)
+    basis = of_blocks(Family.basis, VARIABLE, VARIABLE)
+    breach = of_blocks(Family.breach, STATISTIC, VARIABLE, VARIABLE, join=first_problem)
     draw_behind = of_blocks(Family.draw_behind, SAID)

@@ -4,25 +4,30 @@ A family says itself what its rules are, in three methods: `disclose`, what may 
 rows; `breach`, whether released numbers could have left so; and `draw_behind`, parameters given
 what a release can stand for.
 
-Of categories, level counts are rounded, and none leaves below the minimum. Anybody who knows the
-policy can compute what it makes of counts. What a rounded release can stand for is sampled: taken
-for exact, rounded counts make intervals that are too short, and floors make rare levels too common.
-Counts are drawn on the set that would have been released so, together with the profile that they
-come from (`silomix.kernels.rounded_counts`). A stand-in profile says nothing of its cluster and is
-left out.
+Of categories, level counts are rounded, and none leaves below the minimum. They are counts of the
+rows whose cell is known, so their sum is the number of these, rounded like every other count
+(`round_known`). Anybody who knows the policy can compute what it makes of counts. What a rounded
+release can stand for is sampled: taken for exact, rounded counts make intervals that are too short,
+and floors make rare levels too common. Counts are drawn on the set that would have been released
+so, together with the profile that they come from (`silomix.kernels.rounded_counts`). A stand-in
+profile says nothing of its cluster and is left out.
 
 Numbers leave as sums over a cluster's rows, Σx and for normal variables Σx², after three rules:
 
 - Each value is winsorised: one beyond the family's bounds counts as the bound. So a row that takes
   another value, or leaves, moves a sum by no more than its reach, the gap of its `sum_bounds`.
-- A sum is rounded to a multiple of reach × max(1.25, base/4), one step. What is rounded is the
-  mean times the released concentration c, which is at most 1.25 times the number of known cells, or
-  base/4 times: so one row moves what is rounded by no more than a step, also where cells are
-  missing and where sizes were rounded.
+- Each value is top-coded by rank: with the minimum m, one beyond the m-th smallest or the m-th
+  largest value of its cluster counts as that. So fewer than m rows have no influence by being
+  extreme, and whether there are such rows cannot be told.
+- A sum is rounded to a multiple of reach × max(1.25, base), one step: a column of two values leaves
+  no finer than its count would. What is rounded is the mean times the released concentration c,
+  which is at most 1.25 times the number of known cells, or base/4 times: so one row moves what is
+  rounded by no more than a step, also where cells are missing and where sizes were rounded.
 - No released variance is below a floor.
-- Nothing leaves of numbers that a few rows decide: that are nearly all at one or two values, or far
-  from them in fewer rows than the minimum. This is the dominance rule of official statistics
-  (Hundepool et al., 2012), for what the sums can tell.
+- Nothing leaves of numbers that are nearly all at one or two values. The m − 1 rows farthest from
+  these are left out before that is judged, so that they do not decide it. This takes the place of
+  the dominance rule of official statistics (Hundepool et al., 2012), which reveals by its refusals
+  that a few rows dominate.
 
 How many rows a mean is worth goes by the doubt about who belongs to the cluster, never by values,
 and leaves in steps of half octaves. A cluster with fewer known cells than the minimum, or whose
@@ -31,14 +36,14 @@ concentration 0, by which everyone can tell.
 
 Behind a release are all sums within half a step, and all smaller Σx² where the floor was used.
 `draw_behind_sums` samples them by Metropolis moves with the parameters integrated out, and then
-draws parameters given them. Values beyond the bounds stay winsorised: what that takes off a spread
-cannot be known from outside.
+draws parameters given them. What top-coding took away is drawn too (`NumberFamily.top_coding`).
+Values beyond the bounds stay winsorised: what that takes off a spread cannot be known from outside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations_with_replacement, pairwise
+from itertools import combinations_with_replacement, pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -98,11 +103,13 @@ class Rounded(NamedTuple):
     Attributes
     ----------
     mean : (cluster, statistic); concentration : (cluster, variable)
+    known : (cluster, variable), rows whose cell is known: see `round_known`.
     deeds : what the rules did, with details that only the silo may see.
     """
 
     mean: Floats
     concentration: Floats
+    known: Ints
     deeds: tuple[Deed, ...]
 
 
@@ -111,14 +118,15 @@ class Said(NamedTuple):
 
     Attributes
     ----------
-    mean : (source, statistic); concentration : (source, variable); sizes : (source,)
+    mean : (source, statistic); concentration : (source, variable)
+    known : (source, variable), rows whose cell is known, as released.
     base : (source,), what counts were rounded to; 0 where no rule changed them.
     least : (source,), rows below which no count leaves.
     """
 
     mean: Floats
     concentration: Floats
-    sizes: Ints
+    known: Ints
     base: Ints
     least: Ints
 
@@ -138,6 +146,25 @@ def round_counts(counts: Ints, rules: Policy) -> Ints:
     return np.maximum((counts + base // 2) // base, least_units(rules)) * base
 
 
+def round_known(known: Floats, member: Floats, sizes: Ints, rules: Policy) -> Ints:
+    """Round the number of rows whose cell is known: (cluster, variable).
+
+    It is 0 where they are fewer than the minimum, and the released size where fewer than the
+    minimum are missing: a missing cell is a level too, and must not be counted either.
+
+    Parameters
+    ----------
+    known : (cluster, variable), on average over the draws of who belongs; member : (row, cluster)
+    sizes : (cluster,), as released.
+    """
+    counts, size = np.rint(known).astype(np.int64), sizes[:, None]
+    missing = np.rint(member.sum(axis=0))[:, None] - counts
+    some = np.where(
+        missing < rules.minimum_count, size, np.minimum(round_counts(counts, rules), size)
+    )
+    return np.where(counts < max(rules.minimum_count, 1), 0, some)
+
+
 def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
     """Round concentrations to half octaves below that of a cluster whose members are certain.
 
@@ -149,7 +176,7 @@ def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
     Parameters
     ----------
     concentration : (cluster, variable)
-    full : (cluster, variable), released size.
+    full : (cluster, variable), released number of known cells.
     """
     some = np.maximum(concentration, 1.0)
     steps = np.maximum(np.floor(2 * np.log2(full / some)), 0)
@@ -221,37 +248,36 @@ def without_rare(
 
 
 def disclose_levels(
-    sizes: Ints, mean: Floats, concentration: Floats, known: Floats, offsets: Ints, rules: Policy
+    mean: Floats, concentration: Floats, exact: Floats, known: Ints, offsets: Ints, rules: Policy
 ) -> Rounded:
     """Apply a policy to one silo's profiles, small clusters folded already.
 
     Parameters
     ----------
-    sizes : (cluster,), rows, as released.
     mean : (cluster, level), shares of whole counts, without the prior.
     concentration : (cluster, variable), how many rows the draws are worth, without the prior.
-    known : (cluster, variable), how many rows the shares are of: those with a level, on average
-        over the draws of who belongs. Fewer than the minimum say nothing.
+    exact : (cluster, variable), how many rows the shares are of: those with a level, on average
+        over the draws of who belongs. known : the same, as released.
     offsets : (variable + 1,), where each variable's levels start.
     """
     levels = np.diff(offsets)
-    basis = profile_basis(sizes, levels, rules)
+    basis = profile_basis(known, levels, rules)
     profile = np.empty_like(mean)
     for variable, (start, end) in enumerate(pairwise(offsets)):
-        own = basis[:, variable] == CLUSTER
+        own, rows = basis[:, variable] == CLUSTER, known[:, variable]
         for cluster in np.flatnonzero(own):
             profile[cluster, start:end] = round_profile(
-                mean[cluster, start:end], known[cluster, variable], int(sizes[cluster]), rules
+                mean[cluster, start:end], exact[cluster, variable], int(rows[cluster]), rules
             )
-        profile[~own, start:end] = pool(profile[own, start:end], sizes[own])
-    full = np.broadcast_to(sizes[:, None], concentration.shape).astype(np.float64)
+        profile[~own, start:end] = pool(profile[own, start:end], rows[own])
     coarse = np.where(basis == SILO, np.float64(rules.minimum_count), 0.0)
-    own = (basis == CLUSTER) & (known >= rules.minimum_count)
-    coarse[own] = coarse_concentration(concentration, full)[own]
-    shares = mean, profile, np.repeat(known, levels, axis=1)
-    deeds = (*_deeds(*shares, np.repeat(basis == CLUSTER, levels, axis=1), rules),)
+    own = basis == CLUSTER
+    coarse[own] = coarse_concentration(concentration[own], known[own].astype(np.float64))
+    shares = mean, profile, np.repeat(exact, levels, axis=1)
+    deeds = (*_deeds(*shares, np.repeat(own, levels, axis=1), rules),)
     deeds += (*stand_in_deeds(basis, "profiles", rules.minimum_count),)
-    return Rounded(profile, coarse, (*deeds, step_deed(concentration, coarse, rules.round_to)))
+    deeds += (step_deed(concentration, coarse, rules.round_to),)
+    return Rounded(profile, coarse, known, deeds)
 
 
 def _deeds(
@@ -268,7 +294,7 @@ def _deeds(
     yield Deed("minimum count", where, least, cells, low, applied(least), inside)
 
 
-def pool(profiles: Floats, sizes: Ints) -> Floats:
+def pool(profiles: Floats, rows: Ints) -> Floats:
     """Return what released profiles, (cluster, level), come to: (level,); uniform for none.
 
     It is what stands in for a profile that is not released. Were it of the whole silo, the
@@ -276,40 +302,40 @@ def pool(profiles: Floats, sizes: Ints) -> Floats:
     """
     if not len(profiles):
         return np.full(profiles.shape[1], 1.0 / profiles.shape[1])
-    return np.asarray(sizes @ profiles / sizes.sum())
+    return np.asarray(rows @ profiles / rows.sum())
 
 
-def profile_basis(sizes: Ints, levels: Ints, rules: Policy) -> Ints:
+def profile_basis(known: Ints, levels: Ints, rules: Policy) -> Ints:
     """Say what each released profile is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable).
 
-    A cluster with too few rows for every level to reach the minimum has no profile of its own
-    to release. What those that have one come to stands in, if there are any. It depends on
+    A cluster with too few known cells for every level to reach the minimum has no profile of its
+    own to release. What those that have one come to stands in, if there are any. It depends on
     released numbers alone, so everyone can tell.
 
     Parameters
     ----------
-    sizes : (cluster,), as released.
+    known : (cluster, variable), as released.
     levels : (variable,), how many each has.
     """
-    own = sizes[:, None] >= levels * least_units(rules) * rules.round_to
+    own = known >= levels * least_units(rules) * rules.round_to
     return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
 
 def round_profile(mean: Floats, known: float, rows: int, rules: Policy) -> Floats:
     """Return a profile whose levels, times the rows, are rounded counts: (level,).
 
-    Multiples of round_to/rows, each at least the minimum, summing to one. Levels under the
+    Multiples of round_to over the rows, each at least the minimum, summing to one. Levels under the
     minimum are raised to it, the others share the rest in proportion, and what rounding leaves
     over goes to the largest remainders. Where every level is under it, all get the same.
 
-    It is how often a level was seen that must reach the minimum. Where cells are missing, or it is
-    in doubt who belongs, its share of the rows may do so when that does not.
+    It is how often a level was seen that must reach the minimum. Where numbers were rounded, its
+    share of the rows may do so when that does not.
 
     Parameters
     ----------
     mean : (level,), sums to one.
     known : how many rows the mean is of.
-    rows : a multiple of the base, enough for every level to reach the minimum.
+    rows : as released: a multiple of the base, enough for every level to reach the minimum.
     """
     units, least = rows // rules.round_to, least_units(rules)
     low = np.rint(mean * known) < least * rules.round_to
@@ -319,14 +345,13 @@ def round_profile(mean: Floats, known: float, rows: int, rules: Policy) -> Float
     return released / units
 
 
-def could_leave(mean: Floats, sizes: Ints, rules: Policy) -> bool:
+def could_leave(mean: Floats, known: Ints, rules: Policy) -> bool:
     """Tell whether the profiles of a variable, (cluster, level), are such as leave a silo."""
-    units = mean * sizes[:, None] / rules.round_to
+    units = mean * known[:, None] / rules.round_to
     whole = (np.abs(units - np.rint(units)) <= SAME) & (units >= least_units(rules) - SAME)
-    own = whole.all(axis=1)
-    stand_ins = pool(mean[own], sizes[own]), np.full(mean.shape[1], 1.0 / mean.shape[1])
-    near = [np.abs(mean - other).max(axis=1) <= NEAR for other in stand_ins]
-    return bool((own | near[0] | near[1]).all())
+    own = whole.all(axis=1) & (known >= mean.shape[1] * least_units(rules) * rules.round_to)
+    stand_in = pool(mean[own], known[own])
+    return bool((own | (np.abs(mean - stand_in).max(axis=1) <= NEAR)).all())
 
 
 def draw_behind_levels(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
@@ -335,13 +360,13 @@ def draw_behind_levels(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
     Sources that no rule changed stand for themselves.
     """
     levels, ruled = block.statistics, (said.base > 0)[:, None]
-    base, sizes, least = (part[:, None] for part in (said.base, said.sizes, said.least))
-    base = np.maximum(base, 1)
-    released = np.rint(said.mean * sizes / base).astype(np.int64) * ruled
-    known = said.mean * np.repeat(said.concentration, levels, axis=1)
-    start = np.where(ruled, np.float64(base) * released, known)
-    own = sizes >= levels * least
-    worth = np.where(own, np.minimum(said.concentration / sizes, 1.0), 0.0)
+    base, least = np.maximum(said.base, 1)[:, None], said.least[:, None]
+    rows = np.repeat(said.known, levels, axis=1)
+    released = np.rint(said.mean * rows / base).astype(np.int64) * ruled
+    counts = said.mean * np.repeat(said.concentration, levels, axis=1)
+    start = np.where(ruled, np.float64(base) * released, counts)
+    own = (said.known >= levels * least) & (said.known > 0)
+    worth = np.where(own, np.minimum(said.concentration / np.maximum(said.known, 1), 1.0), 0.0)
     worth = np.where(ruled, worth, 1.0)
     units = np.where(ruled, least // base, 0)[:, 0]
     profile = np.empty((draws, int(block.offsets[-1])))
@@ -362,7 +387,7 @@ def draw_behind_levels(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
 def steps_of(block: Any, base: Ints | int) -> Floats:
     """Return what sums are multiples of, (..., variable, sum), for bases (...,)."""
     low, high = block.sum_bounds()
-    return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None] / 4) * (high - low))
+    return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None]) * (high - low))
 
 
 def disclose_sums(
@@ -376,90 +401,121 @@ def disclose_sums(
     concentration : (cluster, variable), how many rows the draws are worth, for comparison.
     sizes : (cluster,), rows, as released.
     """
-    near = np.clip(cells, *block.bounds())
-    sums = split(member.T @ block.features(near), len(block.statistic_words))
-    known = sums[..., 0]
+    words, near = len(block.statistic_words), np.clip(cells, *block.bounds())
+    exact = member.T @ ~np.isnan(cells)
+    known = round_known(exact, member, sizes, rules)
+    means = np.zeros((*known.shape, words - 1))
+    shown = known > 0
+    for cluster, weights in enumerate(member.T):
+        coded, ends = top_code(near, weights, least_units(rules) * rules.round_to)
+        sums = split(weights @ block.features(coded), words)[:, 1:]
+        means[cluster] = sums / np.maximum(exact[cluster], 1e-300)[:, None]
+        for variable in np.flatnonzero(shown[cluster]):
+            column = coded[:, variable], weights, ends[:, variable]
+            clumped = has_hardly_any_spread(*column, words - 1, rules.minimum_count)
+            shown[cluster, variable] = not clumped
     # moments of the draws would tell of single values: one that comes and goes moves them
-    worth = worth_in_doubt(member)[:, None] * known
-    full = np.broadcast_to(sizes[:, None], known.shape).astype(np.float64)
+    worth = worth_in_doubt(member)[:, None] * exact
+    full = np.maximum(known, 1).astype(np.float64)
     steps = steps_of(block, rules.round_to)
-    few = full > known * np.maximum(MARGIN, rules.round_to / 4)
+    few = full > exact * np.maximum(MARGIN, rules.round_to / 4)
     coarse = coarse_concentration(np.where(few, np.minimum(worth, STEP_DOWN * full), worth), full)
-    decided = few_decide(near, member, len(block.statistic_words) - 1, rules.minimum_count)
-    coarse[(np.rint(known) < max(rules.minimum_count, 1)) | decided] = 0.0
-    own = np.asarray(coarse > 0)
-    per_step = np.where(own, coarse, 1.0)[..., None] / steps
-    mean = sums[..., 1:] / np.maximum(known, 1e-300)[..., None]
-    plain = np.rint(mean * per_step)
+    coarse[~shown] = 0.0
+    per_step = np.where(shown, coarse, 1.0)[..., None] / steps
+    plain = np.rint(means * per_step)
     units = block.least_units(plain, per_step)
-    released = _stand_in(block, units / per_step, own, sizes)
-    where, rows = block.word, int(own.sum())
-    moved = np.abs(released - mean)[own].max(initial=0.0)
+    released = _stand_in(block, units / per_step, shown, known)
+    where, rows = block.word, int(shown.sum())
+    moved = np.abs(released - means)[shown].max(initial=0.0)
     inside = f"{int(((near != cells) & ~np.isnan(cells)).sum())} values were beyond the bounds"
-    short = int((~own).sum())
-    few_rows = f"{short} have fewer known cells, or fewer rows decide their sums" if short else ""
+    short = int((~shown).sum())
+    few_rows = f"{short} have fewer known cells, or hardly any spread" if short else ""
     shift = f"no mean of values or squares moved over {moved:.3f}, in the units of the study"
     base, least = rules.round_to, rules.minimum_count
     deeds = (
         Deed("values winsorised", where, base, rows, 0, "applied", inside),
+        Deed("values top-coded by rank", where, least, rows, 0, applied(least)),
         Deed("sums rounded", where, base, rows, 0, "applied", shift),
         Deed("smallest spread", where, base, rows, int((units != plain).sum()), "applied"),
-        Deed("minimum count", where, least, own.size, 0, "passed", few_rows),
-        *stand_in_deeds(block.basis(sizes, coarse, rules), where, least),
+        Deed("minimum count", where, least, shown.size, 0, "passed", few_rows),
+        *stand_in_deeds(block.basis(known, coarse, rules), where, least),
         step_deed(concentration, coarse, base),
     )
-    return Rounded(join([np.ones(known.shape)], released), coarse, deeds)
+    return Rounded(join([np.ones(known.shape)], released), coarse, known, deeds)
 
 
-def few_decide(near: Floats, member: Floats, sums: int, minimum: int) -> Bools:
-    """Tell which clusters' numbers fewer rows than the minimum decide: (cluster, variable).
-
-    From Σx, and Σx² where it leaves, a recipient who knows that the rows are at one value, or at
-    two, could compute how many are not. So the distance from the value, or the product of the
-    distances from both, is added up over the rows; what the minimum − 1 rows farthest away have of
-    it must be no more than they would if as many rows as the minimum had the same.
+def top_code(values: Floats, weights: Floats, minimum: int) -> tuple[Floats, Floats]:
+    """Replace values beyond the minimum-th smallest and largest of each variable by these.
 
     Parameters
     ----------
-    near : (row, variable), winsorised; member : (row, cluster)
+    values : (row, variable), nan where missing; weights : (row,), probability of belonging.
+
+    Returns
+    -------
+    values : (row, variable); ends : (2, variable), the smallest and the largest that are left.
+    """
+    ends = np.zeros((2, values.shape[1]))
+    for variable, column in enumerate(values.T):
+        rows = ~np.isnan(column) & (weights > 0)
+        order = np.argsort(column[rows], kind="stable")
+        ascending, rank = column[rows][order], np.cumsum(weights[rows][order])
+        if len(rank):
+            from_top = rank[-1] - rank + weights[rows][order]
+            lower = ascending[min(np.searchsorted(rank, minimum - SAME), len(rank) - 1)]
+            upper = ascending[max(np.flatnonzero(from_top >= minimum - SAME), default=0)]
+            # of too few values for both, what is left is one value
+            ends[:, variable] = (lower, upper) if lower <= upper else (lower + upper) / 2
+    return np.clip(values, *ends), ends
+
+
+def has_hardly_any_spread(
+    values: Floats, weights: Floats, ends: Floats, sums: int, minimum: int
+) -> bool:
+    """Tell whether a cluster's numbers are nearly all at one value, or at two.
+
+    From Σx, and Σx² where it leaves, a recipient who knows the values could compute how many rows
+    have another. So the distance from the value, or the product of the distances from both, is
+    added up over the rows but for the minimum − 1 that have most of it, which therefore do not
+    decide; it must be more than one row alone can have.
+
+    Parameters
+    ----------
+    values : (row,), top-coded; weights : (row,); ends : (2,), their smallest and largest
     sums : how many sums of a variable leave: 1 or 2.
     """
-    found = np.ones((member.shape[1], near.shape[1]), dtype=bool)
-    for cluster, variable in np.ndindex(found.shape):
-        rows = ~np.isnan(near[:, variable]) & (member[:, cluster] > 0)
-        values, weights = near[rows, variable], member[rows, cluster]
-        if len(values) < max(minimum, 1):
-            continue
-        likely = np.sort(values[weights >= weights.max() / 2])
-        bins = np.rint((likely - likely[0]) * (BINS / max(np.ptp(likely), 1e-300)))
-        _, first, counts = np.unique(bins, return_index=True, return_counts=True)
-        fullest = np.argsort(-counts, kind="stable")[:FULLEST]
-        middle = likely[(first + counts // 2)[fullest]]
-        anchors = {*middle, *np.quantile(values, QUARTILES, method="nearest")}
-        few = max(minimum - 1, 0)
-        found[cluster, variable] = False
-        for places in combinations_with_replacement(sorted(anchors), sums):
-            apart = np.sort(weights * np.prod([abs(values - at) for at in places], axis=0))
-            total, rest = apart.sum(), apart[: len(apart) - few].sum()
-            found[cluster, variable] |= rest * max(minimum, 1) <= total * (1 - SAME)
-    return found
+    rows = ~np.isnan(values) & (weights > 0)
+    values, weights = values[rows], weights[rows]
+    likely = np.sort(values[weights >= weights.max() / 2])
+    bins = np.rint((likely - likely[0]) * (BINS / max(np.ptp(likely), 1e-300)))
+    _, first, counts = np.unique(bins, return_index=True, return_counts=True)
+    fullest = np.argsort(-counts, kind="stable")[:FULLEST]
+    middle = likely[(first + counts // 2)[fullest]]
+    anchors = sorted({*middle, *np.quantile(values, QUARTILES, method="nearest")})
+    for places in combinations_with_replacement(anchors, sums):
+        farthest = np.array([*ends, np.mean(places)])
+        most = np.prod([abs(farthest - at) for at in places], axis=0).max()
+        apart = np.sort(weights * np.prod([abs(values - at) for at in places], axis=0))
+        if apart[: len(apart) - max(minimum - 1, 0)].sum() <= most:
+            return True
+    return False
 
 
-def _stand_in(block: Any, means: Floats, own: Bools, sizes: Ints) -> Floats:
+def _stand_in(block: Any, means: Floats, own: Bools, known: Ints) -> Floats:
     """Return means (cluster, variable, sum), those that are not `own` replaced by a stand-in."""
     nothing = split(block.nothing(), len(block.statistic_words))[:, 1:]
-    rows = sizes[:, None] * own
+    rows = known * own
     pooled = np.einsum("cv,cvs->vs", rows, means) / np.maximum(rows.sum(axis=0), 1)[:, None]
     other = np.where(np.asarray(own.any(axis=0))[:, None], pooled, nothing)
     return np.where(own[..., None], means, other)
 
 
-def breach_sums(block: Any, mean: Floats, concentration: Floats, sizes: Ints, rules: Policy) -> str:
+def breach_sums(block: Any, mean: Floats, concentration: Floats, known: Ints, rules: Policy) -> str:
     """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
     means, own = split(mean, len(block.statistic_words))[..., 1:], concentration > 0
     rows = np.where(own, concentration, 1.0)
-    down = 2 * np.log2(sizes[:, None] / rows) - 2 * np.log2(1 / MIDDLE)
-    if not (~own | (rows == sizes[:, None]) | (np.abs(down - np.rint(down)) <= SAME)).all():
+    down = 2 * np.log2(np.maximum(known, 1) / rows) - 2 * np.log2(1 / MIDDLE)
+    if not (~own | (rows == known) | (np.abs(down - np.rint(down)) <= SAME)).all():
         return f"has concentrations of {block.word} that are not half octaves"
     per_step = rows[..., None] / steps_of(block, rules.round_to)
     units = np.rint(means * per_step)
@@ -472,40 +528,58 @@ def breach_sums(block: Any, mean: Floats, concentration: Floats, sizes: Ints, ru
     inside = (units >= low) & (units <= block.least_units(high, per_step))
     if (own[..., None] & ~inside).any():
         return f"has means of {block.word} that no winsorised values have"
-    apart = np.abs(means - _stand_in(block, means, own, sizes))
-    known = (apart <= NEAR * (1 + np.abs(means))).all()
-    return "" if known else f"has {block.word} of clusters with too few rows"
+    apart = np.abs(means - _stand_in(block, means, own, known))
+    near = (apart <= NEAR * (1 + np.abs(means))).all()
+    return "" if near else f"has {block.word} of clusters with too few rows"
 
 
 def draw_behind_sums(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
-    """Draw parameters that all sources share, given what they released: (draw, parameter)."""
+    """Draw parameters that all sources share, given what they released: (draw, parameter).
+
+    A Metropolis sampler of the sums behind each release, the parameters integrated out: of the
+    top-coded sums, on the set that rounds to what was released, and of what top-coding took away.
+    """
     means = split(said.mean, len(block.statistic_words))[..., 1:]
-    rows = said.concentration
-    open_ = (said.base > 0)[:, None] & (rows > 0)
-    per_step = np.where(open_, rows, 1.0)[..., None] / steps_of(block, said.base)
-    half = np.where(open_[..., None], 0.5 / per_step, 0.0)
-    low, high = means - half, means + half
+    rows, (low, high) = said.concentration, _rounded_alike(block, said, means)
+    coded = np.broadcast_to(means, (draws, *means.shape)).copy()
+    whole, volume = coded.copy(), np.zeros(coded.shape[:-1])
+    sources = np.flatnonzero((low < high).any(axis=(1, 2)))
+    prior = {s: block.top_coding(means[s], said.known[s], said.least[s], draws) for s in sources}
+    effects = {s: prior[s][rng.permutation(draws)] for s in sources}
+    for s in sources:
+        whole[:, s], volume[:, s] = block.before_top_coding(coded[:, s], effects[s])
+    total = join([np.broadcast_to(rows, volume.shape)], rows[..., None] * whole).sum(axis=1)
+    value = block.log_evidence(total)
+    for s, far in product(np.tile(sources, SWEEPS), MOVES):
+        n, old, wide, effect = rows[s], coded[:, s], (high - low)[s], effects[s]
+        if far == 1.0:  # anywhere, with another effect
+            trial = low[s] + wide * rng.random(old.shape)
+            effect = prior[s][rng.permutation(draws)]
+        else:
+            trial = old + far * wide * (rng.random(old.shape) - 0.5)
+        there = ((trial >= low[s]) & (trial <= high[s])).all(axis=-1)
+        trial = np.where(there[..., None], trial, old)
+        before, scaled = block.before_top_coding(trial, effect)
+        shift = n[:, None] * (before - whole[:, s])
+        changed = total + join([np.zeros(there.shape)], shift)
+        evidence = block.log_evidence(changed)
+        rise = block.log_sums(before, n) - block.log_sums(whole[:, s], n) + evidence - value
+        takes = there & (np.log(rng.random(there.shape)) < rise + scaled - volume[:, s])
+        for kept, new in ((coded[:, s], trial), (whole[:, s], before), (effects[s], effect)):
+            np.copyto(kept, new, where=takes[..., None])
+        np.copyto(volume[:, s], scaled, where=takes)
+        np.copyto(total, changed, where=np.repeat(takes, block.statistics, axis=-1))
+        np.copyto(value, evidence, where=takes)
+    return np.asarray(block.draw(block.posterior(total), rng))
+
+
+def _rounded_alike(block: Any, said: Said, means: Floats) -> tuple[Floats, Floats]:
+    """Return the bounds of the mean statistics that would have left so, (source, variable, sum)."""
+    shown = ((said.base > 0)[:, None] & (said.concentration > 0))[..., None]
+    per_step = np.where(shown, said.concentration[..., None], 1.0) / steps_of(block, said.base)
+    half = np.where(shown, 0.5 / per_step, 0.0)
     units = np.rint(means * per_step)
     # one step of Σx² less would have been raised: all that is smaller leaves like this
     less = units - np.arange(units.shape[-1])
-    at_floor = open_[..., None] & (less != block.least_units(less, per_step))
-    low = np.where(at_floor, 0.0, low)
-    now = np.broadcast_to(means, (draws, *means.shape)).copy()
-    total = join([rows], rows[..., None] * means).sum(axis=0) + np.zeros((draws, 1))
-    value = block.log_evidence(total)
-    for source in np.tile(np.flatnonzero(open_.any(axis=1)), SWEEPS):
-        for far in MOVES:
-            old, wide = now[:, source], (high - low)[source]
-            shift = far * wide * (rng.random(old.shape) - 0.5)
-            trial = low[source] + wide * rng.random(old.shape) if far == 1.0 else old + shift
-            there = ((trial >= low[source]) & (trial <= high[source])).all(axis=-1)
-            trial = np.where(there[..., None], trial, old)
-            ones, n = np.zeros(rows[source].shape), rows[source]
-            changed = total + join([ones + np.zeros(there.shape)], n[:, None] * (trial - old))
-            found = block.log_evidence(changed)
-            rise = block.log_sums(trial, n) - block.log_sums(old, n) + found - value
-            takes = there & (np.log(rng.random(there.shape)) < rise)
-            now[:, source] = np.where(takes[..., None], trial, old)
-            total = np.where(np.repeat(takes, block.statistics, axis=-1), changed, total)
-            value = np.where(takes, found, value)
-    return np.asarray(block.draw(block.posterior(total), rng))
+    at_floor = shown & (less != block.least_units(less, per_step))
+    return np.where(at_floor, 0.0, means - half), means + half

@@ -18,7 +18,7 @@ from nvflare.apis.executor import Executor
 from nvflare.apis.shareable import Shareable
 
 from silomix.errors import StudyMismatch, as_logged, hiding_cells
-from silomix.messages import AssignReply
+from silomix.messages import AssignRows
 from silomix.messages.container import decode, digest_record, encode
 from silomix.model.files import private_file
 from silomix.silo.answer import answer_or_refuse, refusal_code
@@ -105,6 +105,6 @@ def respond(question: bytes, silo: Silo, loaded: Loaded) -> bytes:
     if (envelope.study, envelope.silo) != (digest(silo.study), silo.name):
         raise StudyMismatch(f"it was asked as {envelope.silo!r} about the study {envelope.study}")
     reply = answer_or_refuse(query, silo)
-    if isinstance(reply, AssignReply):
+    if isinstance(query, AssignRows):
         write_labels(silo, loaded)
     return encode(replace(envelope, answers=digest_record(query)), reply)
