@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType
+
+
+_hides_cells: ContextVar[bool] = ContextVar("hides_cells", default=False)
+
+
+@contextmanager
+def hiding_cells(*, unless: bool = False) -> Iterator[None]:
+    """Let no message quote a cell of a table: a silo's user may pass messages on."""
+    token = _hides_cells.set(_hides_cells.get() or not unless)
+    try:
+        yield
+    finally:
+        _hides_cells.reset(token)
+
+
+def cell(text: str, instead: str = "") -> str:
+    """Return a text that quotes cells, or the one instead where cells are hidden."""
+    return instead if _hides_cells.get() else text
+
+
+def as_logged(error: BaseException) -> str:
+    """Return where an error was raised, and its text if it is ours: another's may quote a cell."""
+    text = str(error) if isinstance(error, SilomixError) else getattr(error, "strerror", "")
+    where = "".join(traceback.format_tb(error.__traceback__))
+    return f"{where}{type(error).__name__}: {text}".rstrip(": ")
 
 
 def as_keyword(name: str, value: object) -> str:

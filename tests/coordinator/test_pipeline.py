@@ -19,7 +19,7 @@ import silomix
 from silomix.api import fit, gather_assignment
 from silomix.coordinator.pipeline import reweigh
 from silomix.coordinator.polish import starting_point
-from silomix.coordinator.verdict_notes import consensus_notes, policy_notes
+from silomix.coordinator.verdict_notes import consensus_notes, influence_notes, policy_notes
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.messages import SampleLocally
 from silomix.messages.progress import Progress
@@ -434,3 +434,68 @@ def test_clusters_that_differ_in_covariances_are_found_in_every_way(settings, tm
     posterior.report(tmp_path / "report.html")
     loaded = silomix.load(posterior.save(tmp_path / "posterior.silomix"))
     assert_array_equal(loaded.labels, posterior.labels)
+
+
+class TestInfluence:
+    """Which silos a note names; the names of the silos are their places."""
+
+    def notes(self, rows, shares, alone=(), expected=()):
+        weights = np.array(shares, dtype=np.float64)[None]
+        named = {f"s{place}": count for place, count in enumerate(rows)}
+        return list(influence_notes(weights, named, alone, expected))
+
+    @pytest.mark.parametrize(
+        ("rows", "shares"),
+        [
+            ([500], [[0.5, 0.5]]),
+            ([500, 900], [[0.5, 0.5], [0.5, 0.5]]),  # under twice as many
+            ([500] * 4, [[0.4, 0.6], [0.5, 0.5], [0.6, 0.4], [0.5, 0.5]]),
+            ([900, 500, 500], [[0.3, 0.7], [0.3, 0.7], [0.35, 0.65]]),
+            ([1200, 50, 600, 300], [[0.3, 0.7]] * 4),  # more than half, but not twice the next
+            ([300, 300, 10], [[0.5, 0.5]] * 3),
+        ],
+    )
+    def test_nothing_is_said_of_ordinary_silos(self, rows, shares):
+        assert self.notes(rows, shares) == []
+
+    def test_more_than_half_of_a_cluster_that_several_hold(self):
+        shares = [[0.1, 0.9], [0.1, 0.9], [0.7, 0.3]]
+        said = "Check the tables of silos that outweigh the others: 's2' has 78% of cluster 0."
+        assert self.notes([500] * 3, shares) == [said]
+        assert self.notes([500] * 3, shares, alone={0}) == []
+
+    def test_most_of_all_rows_and_then_no_clusters(self):
+        even = [[0.5, 0.5]] * 4
+        assert self.notes([5000, 300, 300, 300], even) == [
+            "Check the tables of silos that outweigh the others: 's0' has 85% of all rows."
+        ]
+        assert self.notes([5000, 300, 300, 300], even, expected={"s0"}) == []
+        (said,) = self.notes([40_000, 1500, 1500, 1500], [[0.99, 0.01], *even[1:]])
+        assert said.endswith(": 's0' has 90% of all rows.")
+
+    def test_of_two_silos_one_with_more_than_twice_as_many(self):
+        (said,) = self.notes([2100, 1000], [[0.5, 0.5]] * 2)
+        assert "'s0' has 68% of all rows." in said
+
+    def test_a_hundred_times_the_median_without_a_majority(self):
+        (said,) = self.notes([90_000, 100_000, 100, 100, 120], [[1.0]] * 5)
+        for silo, rows in (("s0", "90,000"), ("s1", "100,000")):
+            assert f"'{silo}' has {rows} rows, over 100 times the others' median" in said
+        (said,) = self.notes([90_000, 100_000, 100, 100, 120], [[1.0]] * 5, expected={"s1"})
+        assert "s1" not in said
+
+
+INVENTED = 12_000
+
+
+@pytest.mark.parametrize("settings", [{"polish": 0}, {"polish": 2}, {"strategy": "exact"}])
+def test_a_silo_with_invented_rows_is_named(seed, settings):
+    table, _ = simulated(rows=480)
+    common = {"silo": "silo", "seed": seed, **QUICK, **settings}
+    before = fit(table, **common).diagnostics.notes
+    assert not any("outweigh" in note for note in before)
+    made = table[table["silo"] == "silo 2"].iloc[[0] * INVENTED]
+    notes = fit(pd.concat([table, made]), **common).diagnostics.notes
+    (said,) = [note for note in notes if "outweigh" in note]
+    assert "'silo 2' has 9" in said
+    assert "of all rows" in said

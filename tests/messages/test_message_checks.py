@@ -21,8 +21,15 @@ from silomix.messages import (
     Refused,
     SampleLocally,
 )
-from silomix.messages.container import decode, encode
-from silomix.messages.message_checks import CHECKS, check_envelope, check_query, check_reply
+from silomix.messages.container import MOST_ROWS, decode, encode
+from silomix.messages.message_checks import (
+    CHECKS,
+    Terms,
+    _rows,
+    check_envelope,
+    check_query,
+    check_reply,
+)
 from silomix.study import FewRounds, Lbfgs, Psgd
 
 each_exchange = pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=list(EXCHANGES))
@@ -252,6 +259,8 @@ class TestAnswers:
                 {"concentration": RELEASE.mean},
                 {"sizes": put(RELEASE.sizes, 0, 0)},
                 {"sizes": put(RELEASE.sizes, 0, 2**62)},
+                {"sizes": put(RELEASE.sizes, 0, 2**52)},
+                {"sizes": put(RELEASE.sizes, 0, MOST_ROWS)},
                 {"medians": RELEASE.medians + 1},
                 {"mean": put(RELEASE.mean, (0, 0), 0.0)},
                 {"concentration": -RELEASE.concentration},
@@ -272,7 +281,7 @@ class TestAnswers:
             "distinct rows": [
                 {"rows": ROWS.rows[:0]},
                 {"counts": put(ROWS.counts, 0, 0)},
-                {"counts": np.full(3, 2**53)},
+                {"counts": np.full(3, MOST_ROWS // 2)},
                 {"rows": put(ROWS.rows, (0, 1), 4)},
             ],
             "polish": [
@@ -289,3 +298,41 @@ class TestAnswers:
     )
     def test_that_do_not_fit(self, name, changes):
         refused(name, replace(EXCHANGES[name].reply, **changes))
+
+
+class TestExpectedRows:
+    """A silo's rows are held against the number that the study states, if it does."""
+
+    @pytest.mark.parametrize(
+        ("name", "factor"),
+        [(name, 0.1) for name in ("sample", "distinct rows", "polish")] + [("sample", 30)],
+    )
+    def test_far_from_it(self, name, factor):
+        exchange = EXCHANGES[name]
+        rows = {"sample": RELEASE.rows, "distinct rows": ROWS.counts.sum()}
+        stated = int(rows.get(name, REPLY.members[0].sum()) * factor)
+        study = exchange.study.model_copy(update={"rows": {exchange.silo: stated}})
+        problems = list(
+            CHECKS[type(exchange.query)][1](
+                exchange.reply, exchange.query, Terms(study, exchange.silo)
+            )
+        )
+        assert any(f"the study states {stated:,} for this silo" in text for text in problems)
+
+    @pytest.mark.parametrize(
+        ("round_to", "rows", "passes"),
+        [
+            (1, 1100, True),
+            (1, 1101, False),
+            (1, 899, False),
+            (5, 1105, True),
+            (5, 1120, False),
+            # whatever it says of its rounding
+            (1_000_000, 2_000_000, False),
+        ],
+    )
+    def test_within_a_tenth_and_rounding(self, round_to, rows, passes):
+        terms = Terms(EXCHANGES["sample"].study.model_copy(update={"rows": {"here": 1000}}), "here")
+        clusters = 2
+        assert passes == (not list(_rows(rows, terms, slack=(round_to - 1) * clusters)))
+        assert not list(_rows(rows, terms._replace(silo="there")))

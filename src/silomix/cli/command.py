@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from silomix.cli.terminal import Shown, explaining, show
+from silomix.errors import hiding_cells
 from silomix.model.numbers import guess_told
 from silomix.model.reading import Table
 from silomix.model.table import expand, infer_schema
@@ -66,12 +67,12 @@ TEXTS = {
         "force": "Replace files that exist already.",
         "quiet": "Do not show progress, or which kinds were guessed.",
         "as_json": "Print the result as JSON and nothing else.",
-        "debug": "Show the traceback of an error, for a bug report.",
+        "debug": "Show the traceback of an error, and every cell it is about, for a bug report.",
     },
 }
 
 SPELLED = {"as_json": "--json", "id_column": "--id"}
-METAVARS = {"name": "CLUSTER=...", "without": "NAME"}
+METAVARS = {"name": "CLUSTER=...", "without": "NAME", "rows": "SILO=..."}
 # Options on the columns of a table, as `about_columns` and `study_of` take them.
 COLUMNS: dict[str, type] = dict.fromkeys(["variables", "exclude", "missing", "frequency"], str)
 COLUMNS |= dict.fromkeys(["kind", "bins", "na_value"], list[str])
@@ -93,7 +94,7 @@ PARAMETERS, EXAMPLE = "\n\nParameters\n----------\n", "\n\nExamples\n--------\n"
 
 
 def command(
-    *, settings: Mapping[str, type] | None = None, **texts: str
+    *, settings: Mapping[str, type] | None = None, hides_cells: bool = False, **texts: str
 ) -> Callable[[Callable[..., Shown | None]], Callable[..., None]]:
     """Make a command of a function: parameters before the star are arguments, others options.
 
@@ -104,13 +105,14 @@ def command(
     Parameters
     ----------
     settings : options, by name and type, that the function takes as `**settings`, if given.
+    hides_cells : whether messages quote cells of a table only with --debug.
     texts : what the help page says of an option that the docstring cannot say.
     """
 
     def decorate(function: Callable[..., Shown | None]) -> Callable[..., None]:
         @wraps(function)
         def run(*, debug: bool, as_json: bool = False, **options: Any) -> None:
-            with explaining(debug=debug):
+            with hiding_cells(unless=debug or not hides_cells), explaining(debug=debug):
                 found = function(**given(**options))
                 if found is not None:
                     show(found, as_json=as_json)
@@ -174,8 +176,8 @@ def _describe(parameter: inspect.Parameter, texts: Mapping[str, str]) -> Any:
     spelled = SPELLED.get(name, f"--{name.replace('_', '-')}")
     if kind in {bool, list[str] | None}:
         # a flag has no type on the help page; what may be given several times has a name
-        shared["metavar"] = "" if kind is bool else "COLUMN=..." if panel == TABLE else "NAME=..."
-    shared |= {"metavar": METAVARS[name]} if name in METAVARS else {}
+        usual = "COLUMN=..." if panel == TABLE else "NAME=..."
+        shared["metavar"] = "" if kind is bool else METAVARS.get(name, usual)
     return typer.Option(spelled, rich_help_panel=panel, **shared)
 
 
@@ -246,6 +248,11 @@ def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
+def counts_of(option: str, lines: Sequence[str] | None) -> dict[str, int | str]:
+    """Return the number of each name=number of an option; whoever uses it judges other words."""
+    return {name: _number_or_word(text) for name, text in by_column(option, lines).items()}
+
+
 def tell_guess(study: Study, kind: Sequence[str] | None, *, quiet: bool) -> list[str]:
     """Return a line on the columns that were taken as numbers without a --kind, if any were."""
     if quiet:
@@ -265,8 +272,7 @@ def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:
     used, unwanted = split(options.pop("variables", None)), split(options.pop("exclude", None))
     if used is None:
         unwanted = [*(unwanted or ()), *others] or None
-    bins = by_column("--bins", options.pop("bins", None))
-    counts = {name: _number_or_word(text) for name, text in bins.items()}
+    counts = counts_of("--bins", options.pop("bins", None))
     kinds = by_column("--kind", options.pop("kind", None))
     codes = na_values(options.pop("na_value", None))
     about = given(variables=used, exclude=unwanted, kinds=kinds or None, bins=counts or None)

@@ -20,7 +20,7 @@ DROPPED = ".dropped.csv"
 # Options of both commands, which they hand to `_how`, and what the help pages say of them.
 SHARED = {"carry": str, "first_date": str, "last_date": str, "at_least": int}
 SHARED |= {"memory": str, "scratch": Path, "threads": int}
-TEXTS = {
+TEXTS: dict[str, Any] = {
     "codes": "The code list: a CSV with columns condition and code.",
     "out": "The table, such as p.parquet; p.dropped.csv lists what was dropped.",
     "carry": "Further columns of each person to keep, as a,b,c.",

@@ -73,7 +73,10 @@ def coordinate_command(
     return show_results(out, posterior, answered, questions=silos.asked)
 
 
-@command(settings={"silo_column": str, "frequency": str, "id_column": str, "table_name": str})
+@command(
+    settings={"silo_column": str, "frequency": str, "id_column": str, "table_name": str},
+    hides_cells=True,
+)
 def answer_command(
     exchange: Path,
     *,
@@ -239,7 +242,7 @@ def _check_outside(exchange: Path, **paths: Path | None) -> None:
 
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
-    """Keep what went wrong in a file of the silo: it may quote a row."""
+    """Keep what went wrong in a file of the silo."""
     path.parent.mkdir(parents=True, exist_ok=True)
     private_file(path)
     logger = logging.getLogger("silomix.silo.answer")

@@ -145,7 +145,7 @@ def server_command(kit: Path, *, journals: Path | None = None) -> None:
     startup_kit.become(startup_kit.server_command(kit, journals))
 
 
-@command(settings=WHERE | {"without": list[str], "threads": int})
+@command(settings=WHERE | {"without": list[str], "threads": int}, hides_cells=True)
 def site_command(
     kit: Path,
     *,

@@ -11,7 +11,16 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix.api import fit
-from silomix.cli.command import COLUMNS, WORDS, command, settings_of, split, study_of, tell_guess
+from silomix.cli.command import (
+    COLUMNS,
+    WORDS,
+    command,
+    counts_of,
+    settings_of,
+    split,
+    study_of,
+    tell_guess,
+)
 from silomix.cli.terminal import Shown
 from silomix.kernels.arrays import Ints
 from silomix.messages.progress import showing
@@ -226,13 +235,14 @@ def simulate_command(
     return Shown(record, Text(text), "\n".join(last))
 
 
-@command(settings=settings_of() | COLUMNS | {"preset": str})
+@command(settings=settings_of() | COLUMNS | {"preset": str, "other": str})
 def study_command(
     table: Path,
     *,
     out: Path,
     silo: str | None = None,
     silos: str | None = None,
+    rows: list[str] | None = None,
     force: bool = False,
     quiet: bool = False,
     **settings: Any,
@@ -243,6 +253,8 @@ def study_command(
     ----------
     out : The study file, such as study.toml.
     silos : Names of the silos, as a,b,c, if no column has them.
+    rows : north=1500: about how many rows a silo has; other releases are refused. Repeatable.
+    other : Level for values that are not among a variable's levels, instead of an error.
 
     Examples
     --------
@@ -251,6 +263,8 @@ def study_command(
     if (silo is None) == (silos is None):
         raise typer.BadParameter("give --silo COLUMN, or --silos with the names: not both")
     check_free([out], force=force)
+    if rows:
+        settings["rows"] = counts_of("--rows", rows)
     study = study_of(read_table(table), silo, split(silos), **settings)
     write_study(study, out)
     record = {

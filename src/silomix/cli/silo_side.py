@@ -115,7 +115,7 @@ def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosteri
         return sample_locally(replace(silo, threads=cores(threads), progress=report))
 
 
-@command(settings={"ledger": Path, "table_name": str})
+@command(settings={"ledger": Path, "table_name": str}, hides_cells=True)
 def release_command(
     table: Path | None = None,
     *,

@@ -139,7 +139,7 @@ def _explanation(error: BaseException) -> tuple[str, str]:
     if isinstance(error, errors.SilomixError):
         return "Error", error.worded(as_option)
     return "Unexpected error", (
-        f"{type(error).__name__}: {error}\n"
+        f"{type(error).__name__}{errors.cell(f': {error}')}\n"
         "This is a fault in silomix: run it again with --debug and report what it shows."
     )
 

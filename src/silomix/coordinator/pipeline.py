@@ -13,7 +13,7 @@ from silomix.coordinator.exact_strategy import find_pooled_posterior
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import own_profiles, polish, starting_point
 from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
-from silomix.messages import AssignRows, Query, Release, SampleLocally, Silos
+from silomix.messages import AssignRows, PolishReply, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress, Report
 from silomix.messages.released_draws import with_effective_counts
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
@@ -59,7 +59,7 @@ def run_study(
     asked.say("assigning")
     by_matching = parts.correspondence if study.assign == "matching" else None
     assign_rows(parts, asked, by_matching.groups if by_matching else None)
-    notes = cluster_notes(parts, releases, model.family)
+    notes = cluster_notes(parts, asked.rows, model.family, expected=study.rows or ())
     return Posterior(
         study=study,
         **vars(parts),
@@ -187,6 +187,8 @@ class CountingSilos:
         self._silos, self.names, self._report = silos, silos.names, report
         self.sent: dict[str, dict[str, int]] = {name: {} for name in silos.names}
         self.answered: dict[str, dict[str, int]] = {name: {} for name in silos.names}
+        # of each silo, as its last answer that tells it says
+        self.rows: dict[str, int] = {}
 
     def say(self, stage: str, done: int = 0, total: int = 0) -> None:
         """Report how far the study is."""
@@ -200,4 +202,8 @@ class CountingSilos:
             kind = type(reply).__name__
             self.sent[name][kind] = self.sent[name].get(kind, 0) + count_bytes(reply)
             self.answered[name][kind] = self.answered[name].get(kind, 0) + 1
+            if isinstance(reply, Release):
+                self.rows[name] = reply.rows
+            elif isinstance(reply, PolishReply):
+                self.rows[name] = int(reply.members[0].sum())
         return replies

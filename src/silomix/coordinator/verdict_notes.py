@@ -9,16 +9,20 @@ import numpy as np
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED
 from silomix.model.families.release_rounding import STAND_INS
 from silomix.model.sentences import listing, quoted
-from silomix.posterior.characterise import nearly_same, single_silo_clusters
+from silomix.posterior.characterise import SMALL, nearly_same, single_silo_clusters
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
+    from silomix.kernels.arrays import Reals
     from silomix.messages import Release
     from silomix.model.families.product import Product
     from silomix.posterior.global_posterior import Parts
     from silomix.study import Study
+
+# A silo with so many times the median of the other silos' rows is named.
+OUTLYING = 100
 
 
 def policy_notes(releases: list[Release]) -> Iterator[str]:
@@ -79,11 +83,20 @@ def consensus_notes(
         yield "Hungarian matching joins clusters that differ, unless one silo holds every cluster."
 
 
-def cluster_notes(parts: Parts, releases: list[Release], family: Product) -> Iterator[str]:
-    """Name clusters that live in one silo, and pairs that may be one."""
+def cluster_notes(
+    parts: Parts, rows: Mapping[str, int], family: Product, *, expected: Container[str] = ()
+) -> Iterator[str]:
+    """Name silos that outweigh the others, clusters that live in one, and pairs that may be one.
+
+    Parameters
+    ----------
+    rows : of each silo, as it says.
+    expected : silos whose number of rows the study states.
+    """
     match = parts.correspondence
-    rows = [release.rows for release in releases]
-    lonely = match and single_silo_clusters(parts.weights_by_silo, rows, match)
+    lonely = match and single_silo_clusters(parts.weights_by_silo, [*rows.values()], match)
+    alone = {lone for lone, *_ in lonely or ()}
+    yield from influence_notes(parts.weights_by_silo, rows, alone, expected)
     for lone, silo, share, apart in lonely or ():
         same = f"; the probability that it matches another is {1 - apart:.2f}"
         yield (
@@ -95,3 +108,49 @@ def cluster_notes(parts: Parts, releases: list[Release], family: Product) -> Ite
         one = "" if unknown else f"the probability that they are one is {probability:.2f}, and "
         overlaps = f"the overlap of their profiles is {overlap:.2f}"
         yield f"Clusters {a} and {b} look alike: {one}{overlaps}."
+
+
+def influence_notes(
+    weights_by_silo: Reals,
+    rows: Mapping[str, int],
+    alone: Container[int],
+    expected: Container[str],
+) -> Iterator[str]:
+    """Name the silos that outweigh the others, in one sentence, overall or in a cluster.
+
+    Such a silo has more rows than all others together, and more than twice as many as the next:
+    with two silos one always has half. Of one that outweighs them in all rows no cluster is named:
+    it has most of nearly every one.
+
+    Parameters
+    ----------
+    weights_by_silo : (draw, silo, cluster)
+    rows : of each silo, as it says.
+    alone : clusters that were found in one silo only.
+    expected : silos whose number of rows the study states.
+    """
+    if len(rows) < 2:
+        return
+    counts = np.array([*rows.values()], dtype=np.float64)
+    # the first column is of all rows
+    own = np.c_[counts, weights_by_silo.mean(axis=0, dtype=np.float64) * counts[:, None]]
+    shares = own / np.maximum(own.sum(axis=0), np.finfo(np.float64).tiny)
+    second = np.sort(shares, axis=0)[-2]
+    outweighs = shares > np.maximum(0.5, 2 * second)
+    outweighs[:, 1:] &= second[1:] >= SMALL  # several silos hold the cluster
+    clauses = []
+    for place, silo in enumerate(rows):
+        others = np.median(np.delete(counts, place))
+        parts = [
+            f"{shares[place, cluster + 1]:.0%} of cluster {cluster}"
+            for cluster in np.flatnonzero(outweighs[place, 1:])
+            if cluster not in alone
+        ]
+        if outweighs[place, 0]:
+            parts = [f"{shares[place, 0]:.0%} of all rows"] * (silo not in expected)
+        elif counts[place] > OUTLYING * others and silo not in expected:
+            parts = [f"{rows[silo]:,} rows, over {OUTLYING} times the others' median"]
+        if parts:
+            clauses.append(f"{silo!r} has {listing(parts, last=' and ')}")
+    if clauses:
+        yield f"Check the tables of silos that outweigh the others: {'; '.join(clauses)}."

@@ -34,8 +34,8 @@ COUNTS = (*CODES, "uint64")
 INTEGERS = ("int64",)
 # Draws in single precision of a variable with a thousand levels sum to one this closely.
 NORMALISED = 1e-4
-# Rows, as a float counts them.
-MOST_ROWS = 2**53
+# Rows of a silo: nobody has more, and a release of more would outweigh all others.
+MOST_ROWS = 10**9
 # No likelihood, slope or cost is larger; sums of what is smaller stay finite.
 LARGEST = 1e100
 FORMAT, VERSION = "silomix message", 8

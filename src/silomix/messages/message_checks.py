@@ -32,6 +32,8 @@ MOST_DRAWS = 100_000
 MOST_LABELS = 255
 # Numbers that a silo makes of what it is shown, 8 bytes each.
 MOST_MATCHED = 2**30
+# How far a silo's rows may be from the number that the study states, as a share of it.
+ROWS_APART = 0.1
 # How far a count may be from a whole number, floating point being what it is.
 SAME = 1e-6
 
@@ -206,6 +208,22 @@ def _range(name: str, value: float, least: float, most: float) -> Problems:
         yield f"has {name} {value:,}; it must be from {least:,} to {most:,}"
 
 
+def _rows(rows: float, terms: Terms, slack: float = 0) -> Problems:
+    """Yield whether a silo has more rows than any, or about another number than the study states.
+
+    Parameters
+    ----------
+    slack : how far rounding may have moved them, whatever the silo says at most to their double.
+    """
+    yield from _range("rows", rows, 1, MOST_ROWS)
+    stated = (terms.study.rows or {}).get(terms.silo)
+    if stated is not None and abs(rows - stated) > ROWS_APART * stated + min(slack, stated):
+        yield (
+            f"has {rows:,.0f} rows, and the study states {stated:,} for this silo: ask the silo "
+            "which table it used, or make a new study with the right number"
+        )
+
+
 def _divergence_query(query: messages.DivergenceCost, terms: Terms) -> Problems:
     names = [release.silo for release in query.releases]
     others = {*terms.study.silos} - {terms.silo}
@@ -289,6 +307,8 @@ def _release(reply: Release, terms: Terms) -> Problems:
         if getattr(reply, word) != wanted:
             yield f"is of {word} {getattr(reply, word)!r:.70} instead of {wanted!r}"
     yield from _fits(reply, terms, cluster=(1, study.model.components))
+    rounding = (Policy(**reply.policy).round_to - 1) * reply.clusters
+    yield from _rows(reply.rows, terms, rounding)
 
 
 def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
@@ -298,6 +318,7 @@ def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
 
 def release_problems(release: Release, family: Product) -> Problems:
     """Yield what is wrong with a release, as far as can be said without its study."""
+    yield from _range("rows", release.rows, 1, MOST_ROWS)
     yield from _odd_parameters(release, family)
     yield from _own_breaches(release, family)
 
@@ -357,7 +378,7 @@ def _like_question(reply: Any, query: Any, terms: Terms) -> Problems:
 
 def _distinct_reply(reply: messages.DistinctRows, _: Any, terms: Terms) -> Problems:
     yield from _fits(reply, terms)
-    yield from _range("rows", reply.counts.sum(dtype=np.float64), 1, MOST_ROWS)
+    yield from _rows(reply.counts.sum(dtype=np.float64), terms, slack=np.inf)
     sizes = terms.study.table_schema.sizes
     # one code more than there are levels: a missing cell
     last = sizes if terms.study.missing == "marginalise" else sizes - 1
@@ -377,6 +398,7 @@ def _polish_reply(
     rows = reply.members.sum(axis=1, dtype=np.int64)
     if rows[0] == 0 or (rows != rows[0]).any():
         yield f"has members that sum to {rows.min():,} in one chain and {rows.max():,} in another"
+    yield from _rows(int(rows[0]), terms)
     if (terms.family.known(reply.statistics) > reply.members[:, :, None] + SAME).any():
         yield "counts more cells of a variable than its cluster has members"
     if query.alpha is None and not np.array_equal(reply.weights, query.weights):

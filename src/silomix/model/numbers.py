@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.errors import DataError
+from silomix.errors import DataError, cell
 from silomix.model.families import KINDS, all_kinds
 from silomix.model.reading import NUMBER, Cells, spell
 from silomix.model.schema import Variable
-from silomix.model.sentences import listing, plural
+from silomix.model.sentences import first_of, listing, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -249,7 +249,7 @@ def _transformed(values: Floats, variable: Variable, label: str) -> Floats:
         return values
     wrong = values <= 0
     if wrong.any():
-        first = f"{spell(values[np.argmax(wrong)])} in data row {np.argmax(wrong) + 1}"
+        first = cell(f"{spell(values[np.argmax(wrong)])} ") + f"in data row {np.argmax(wrong) + 1}"
         found = f"{label} has {plural(int(wrong.sum()), 'value')} not above zero, the first {first}"
         advice = "give {na_values}, or declare it as 'gaussian' with {kinds}"
         text = f"{found}, and zero or less has no logarithm; {advice}"
@@ -274,6 +274,7 @@ def _rounded(value: float, scale: float) -> float:
 
 
 def _refused(label: str, found: str, cells: Bools, what: str) -> DataError:
+    found = cell(found, first_of(int(cells.sum())))
     where = f"{label} has {found} in data row {np.argmax(cells) + 1}, which {what}"
     advice = "correct it or leave it empty; where the study is made, give {na_values} or {kinds}"
     return DataError(f"{where}; {advice}", na_values=..., kinds=None)

@@ -23,7 +23,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError, warn
+from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError, cell, warn
 from silomix.model.sentences import did_you_mean, listing, quoted
 from silomix.model.spreadsheet import from_spreadsheet
 
@@ -102,8 +102,11 @@ def _read_file(path: Path) -> nw.DataFrame[Any]:
         advice = "the text is not UTF-8; save it as UTF-8, in Excel as 'CSV UTF-8'"
         raise DataError(f"{path}: cannot be read: {advice}") from None
     except (*UNREADABLE, pd.errors.ParserWarning) as error:
-        # what is wrong may quote any byte of the file
-        said = "".join(sign if sign.isprintable() else " " for sign in str(error).strip())
+        text = str(error).strip()
+        if not isinstance(error, pd.errors.ParserError | pd.errors.ParserWarning):
+            # others may quote any byte of the file
+            text = cell(text, getattr(error, "strerror", None) or type(error).__name__)
+        said = "".join(sign if sign.isprintable() else " " for sign in text)
         raise DataError(f"{path}: cannot be read: {said}; repair or replace the file") from error
 
 
@@ -171,13 +174,17 @@ def _has_decimal_commas(texts: Iterable[str]) -> bool:
 def _check_header(header: list[str], separator: str) -> None:
     for sign in SIGNS:
         if len(header) == 1 and sign != separator and sign in header[0]:
-            found = f"has one column, {header[0][:40]!r}, and looks separated by {sign!r}"
+            # a file without a line of names has cells in its place, here and below
+            found = (
+                f"has one column{cell(f', {header[0][:40]!r},')} and looks separated by {sign!r}"
+            )
             raise DataError(
                 f"{found}, but its lines differ in their number of columns: correct them"
             )
     repeated = [name for name, times in Counter(header).items() if name and times > 1]
     if repeated:
-        raise DataError(f"column names {repeated} appear more than once; rename or drop the others")
+        names = cell(f"{repeated} appear", "appear")
+        raise DataError(f"column names {names} more than once; rename or drop the others")
 
 
 def _read_parquet(path: Path) -> nw.DataFrame[Any]:
@@ -278,7 +285,8 @@ def check_columns(
     absent = dict.fromkeys(name for name in names if name not in columns)
     if absent:
         wanted = [f"{name!r} {purpose}".rstrip() + did_you_mean(name, columns) for name in absent]
-        advice = f"its columns are {quoted(list(columns))}: correct the name or add the column"
+        advice = cell(f"its columns are {quoted(list(columns))}: ")
+        advice += "correct the name or add the column"
         raise DataError(f"{where} has no column {listing(wanted)}; {advice}")
 
 

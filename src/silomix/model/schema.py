@@ -34,6 +34,7 @@ class Variable:
     source : of that other variable, the column with the number.
     edges : of a categorical variable cut from numbers, where each level but the first begins.
     na_values : texts that stand for a missing cell.
+    other : the level of cells that are not among the levels; "" where they are refused.
 
     Examples
     --------
@@ -54,6 +55,7 @@ class Variable:
     edges: tuple[float, ...] = ()
     prior: tuple[float, ...] = ()
     na_values: tuple[str, ...] = ()
+    other: str = ""
 
     @property
     def column(self) -> str:

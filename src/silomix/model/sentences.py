@@ -21,6 +21,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def first_of(count: int) -> str:
+    """Return what stands for the first of so many values that are not shown."""
+    return "a value" if count == 1 else f"a value (the first of {count:,})"
+
+
 def listing(names: Sequence[str], most: int = MOST_LISTED, last: str = ", ") -> str:
     """Return names for a sentence, the first few of many: "a, b and 3 more".
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.errors import DataWarning, warn
+from silomix.errors import DataWarning, cell, warn
 from silomix.model.numbers import MOST_WHOLE_LEVELS
 from silomix.model.reading import COMMA_NUMBER, NUMBER, Cells
 from silomix.model.sentences import listing, plural, quoted
@@ -79,7 +79,8 @@ def like_missing(name: str, cells: Cells, *, is_number: bool) -> str:
 
 def _counted(name: str, codes: dict[str, int]) -> str:
     counted = [f"{text!r} in {plural(rows, 'row')}" for text, rows in codes.items()]
-    return f"{name!r} has {listing(counted)}" if codes else ""
+    rows = f"numbers like codes for missing cells in {plural(sum(codes.values()), 'row')}"
+    return f"{name!r} has {cell(listing(counted), rows)}" if codes else ""
 
 
 def codes_of_missing(cells: Cells, *, is_number: bool) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from silomix.errors import DataError, DataWarning, SettingsError, warn
+from silomix.errors import DataError, DataWarning, SettingsError, cell, warn
 from silomix.model.families import all_kinds
 from silomix.model.numbers import (
     SPIKE_LEVELS,
@@ -40,8 +40,10 @@ from silomix.model.sentences import (
     at_least,
     check_mapping,
     did_you_mean,
+    first_of,
     listing,
     one_of,
+    plural,
     quoted,
 )
 from silomix.model.suspicions import (
@@ -120,7 +122,8 @@ def expand(table: Table, frequency: str | None, *, where: str = "the table") -> 
     wrong = np.flatnonzero(~is_count[cells.codes])
     if wrong.size:
         code = cells.codes[wrong[0]]
-        found = "a missing cell" if code < 0 else repr(cells.texts[code])
+        text = "a missing cell" if code < 0 else repr(cells.texts[code])
+        found = cell(text, first_of(wrong.size))
         advice = "a count of rows is whole, zero or more: correct it or remove the row"
         raise DataError(f"{label} has {found} in data row {wrong[0] + 1}; {advice}")
     # a number of any length is read; cut short, the sum cannot overflow
@@ -394,25 +397,39 @@ def _level_codes(
 ) -> Ints:
     """Return the level code of each cell: (row,)."""
     codes = {level: code for code, level in enumerate(variable.levels)}
-    blank = codes.get(MISSING_LEVEL, -1) if missing == "level" else len(variable.levels)
-    unseen = [text for text in cells.texts if text not in codes]
-    for place, text in enumerate(unseen[:MOST_LISTED]):
-        twin = next((level for level in codes if folded(level) == folded(text)), None)
-        hint = "" if twin is None else f" (did you mean {twin!r}?)"
-        row = np.argmax(cells.codes == cells.texts.index(text)) + 1
-        unseen[place] = f"{text!r}{hint} in data row {row}"
-    if blank < 0 and cells.missing.any():
-        found = f"a missing cell, which is a level of its own here ({MISSING_LEVEL!r}),"
-        unseen.append(f"{found} in data row {np.argmax(cells.missing) + 1}")
-    if unseen:
-        found = f"{label} has {listing(unseen)}, not among its levels {quoted(variable.levels)}"
+    other = codes.get(variable.other, -1)
+    blank = codes.get(MISSING_LEVEL, other) if missing == "level" else len(variable.levels)
+    unseen = [place for place, text in enumerate(cells.texts) if text not in codes]
+    is_wrong = np.isin(cells.codes, unseen)
+    if unseen and other >= 0:
+        texts = cell(f", {quoted([cells.texts[place] for place in unseen])},")
+        clause = f"{label} has {plural(int(is_wrong.sum()), 'cell')} not among its levels{texts}"
+        _warn(f"{clause} and read as {variable.other!r}")
+    elif unseen or (blank < 0 and cells.missing.any()):
+        clauses = [_unseen_level(cells, place, codes) for place in unseen[:MOST_LISTED]]
+        clauses += [""] * (len(unseen) - len(clauses))  # listing counts them
+        if unseen:
+            first = f"{first_of(int(is_wrong.sum()))} in data row {np.argmax(is_wrong) + 1}"
+            clauses = [cell(listing(clauses), first)]
+        if blank < 0 and cells.missing.any():
+            found = f"a missing cell, which is a level of its own here ({MISSING_LEVEL!r}),"
+            clauses.append(f"{found} in data row {np.argmax(cells.missing) + 1}")
+        found = f"{label} has {listing(clauses)}, not among its levels {quoted(variable.levels)}"
         if blank >= 0:
             advice = f"leave missing cells empty (NA or None in a frame); otherwise {advice}"
         raise DataError(f"{found}; {advice}", schema=None)
     if cells.missing.all() and variable.levels not in {(UNOBSERVED_LEVEL,), (MISSING_LEVEL,)}:
         _warn_missing_in_full(label)
-    lookup = np.array([codes[text] for text in cells.texts] + [blank], dtype=np.int64)
+    lookup = np.array([codes.get(text, other) for text in cells.texts] + [blank], dtype=np.int64)
     return lookup[cells.codes]
+
+
+def _unseen_level(cells: Cells, place: int, levels: Iterable[str]) -> str:
+    """Return a text that is not among the levels, the level that may be meant, and its row."""
+    text = cells.texts[place]
+    twin = next((level for level in levels if folded(level) == folded(text)), None)
+    hint = "" if twin is None else f" (did you mean {twin!r}?)"
+    return f"{text!r}{hint} in data row {np.argmax(cells.codes == place) + 1}"
 
 
 def _check_rows(frame: nw.DataFrame[Any], least: int, where: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix import messages
-from silomix.errors import MessageError, PolicyRefusal, SilomixError
+from silomix.errors import MessageError, PolicyRefusal, SilomixError, as_logged, hiding_cells
 from silomix.kernels.distinct_rows import distinct_rows
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import released_draws
@@ -61,14 +61,16 @@ def answer(query: messages.Query, silo: Silo) -> Any:
 def answer_or_refuse(query: messages.Query, silo: Silo) -> Any:
     """Answer a question from elsewhere; whatever goes wrong, only a code leaves.
 
-    The text of an error may quote a row: it goes to the silo's own log.
+    The text of an error goes to the silo's own log, without cells of the table.
     """
     try:
-        check_query(query, silo.study, silo.name)
-        return answer(query, silo)
+        with hiding_cells():
+            check_query(query, silo.study, silo.name)
+            return answer(query, silo)
     except Exception as error:
         code = refusal_code(error)
-        log.exception("%s: %s refused: %s", silo.name, type(query).__name__, code)
+        about = silo.name, type(query).__name__, code, as_logged(error)
+        log.error("%s: %s refused: %s\n%s", *about)  # noqa: TRY400
         return messages.Refused(code)
 
 

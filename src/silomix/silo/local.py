@@ -220,7 +220,8 @@ def without(study: Study, silos: Sequence[str]) -> Study:
     if not staying:
         raise SettingsError("no silo is left to go on with; leave out fewer")
     title = f"{study.title or 'Untitled'} (without {', '.join(sorted(silos))})"
-    return study.model_copy(update={"silos": staying, "title": title})
+    rows = study.rows and {name: rows for name, rows in study.rows.items() if name in staying}
+    return study.model_copy(update={"silos": staying, "title": title, "rows": rows or None})
 
 
 def sample_locally(silo: Silo) -> LocalPosterior:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from silomix.errors import SettingsError
-from silomix.model.sentences import at_least, did_you_mean, one_of
+from silomix.model.sentences import at_least, check_mapping, did_you_mean, one_of
 from silomix.study.settings import Evidence, Hungarian, Lbfgs, Polish, Study, describe
 from silomix.study.validation import KeyPath, Record, quote, refusal, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from silomix.model.schema import Schema
+    from silomix.model.schema import Schema, Variable
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -163,6 +164,8 @@ def make_study(
     *,
     preset: str | None = None,
     seed: int = 0,
+    rows: Mapping[str, int] | None = None,
+    other: str | None = None,
     **settings: object,
 ) -> Study:
     """Resolve the keywords of a call into a study.
@@ -173,6 +176,9 @@ def make_study(
     silos : their names, in the order that random streams are dealt in.
     preset : "paper" for the method of Fendler et al. (2026), "files" for silos that answer by
         file, "network" for silos that are online; other keywords override it.
+    rows : by silo, about how many rows it has; the coordinator refuses a release of other numbers.
+    other : a level for values that are not among a variable's levels; it is added where there is
+        none of that name. Without it such values are refused.
     settings : those of `fit`, by word or, where there are options, by record. Left out,
         `burn_in` is half of `iterations` and `thin` keeps about `kept` draws of each silo.
 
@@ -203,8 +209,10 @@ def make_study(
     document: dict[str, Any] = {
         "missing": schema.missing,
         "silos": silos,
-        "variables": [describe(variable) for variable in schema.variables],
+        "variables": [describe(_with_other(one, other)) for one in schema.variables],
     }
+    if rows is not None:
+        document["rows"] = {**check_mapping("rows", rows, "silo")}
     values = _derive_radius(_derive_start(_derive_schedule(values)))
     for (*tables, last), value in values.items():
         table = document
@@ -213,6 +221,14 @@ def make_study(
         table[str(last)] = value
     keywords = {path: name for name, path in PATHS.items()}
     return validate(Study, document, source="these settings", keywords=keywords)
+
+
+def _with_other(variable: Variable, other: str | None) -> Variable:
+    """Return the variable with a level for values that have none, unless it is made of numbers."""
+    is_plain = variable.kind == "categorical" and variable.spike is None and not variable.edges
+    if other is None or not is_plain:
+        return variable
+    return replace(variable, levels=tuple(dict.fromkeys((*variable.levels, other))), other=other)
 
 
 def check_keywords(preset: str | None, given: Collection[str], known: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from silomix.errors import DataError, DataWarning, warn
+from silomix.errors import DataError, DataWarning, cell, warn
 from silomix.model.reading import Table, find_column, read_cells, read_table
 from silomix.model.sentences import did_you_mean, plural, quoted
 from silomix.model.suspicions import alike
@@ -59,7 +59,7 @@ def read_roster(table: Table, column: str | None) -> Roster:
             f"the silo column {column!r} is empty in data row {row}; fill it in or remove the row"
         )
     for group in alike(cells.texts):
-        text = f"the silo column {column!r} has {quoted(group)}"
+        text = f"the silo column {column!r} has {cell(quoted(group), plural(len(group), 'name'))}"
         raise DataError(f"{text}, which differ only in capitals or spaces: spell them alike")
     names = sorted(cells.texts, key=natural)
     places = np.array([names.index(text) for text in cells.texts], dtype=np.int64)
@@ -79,7 +79,8 @@ def read_ids(table: Table, column: str, *, is_repeated: bool = False) -> Array:
     named, n = int((rows == 1).sum()), len(cells.codes)
     if not is_repeated and named < n:
         told = f"the column {column!r} tells {named} of {plural(n, 'row')} apart (it repeats "
-        told += f"{quoted(repeated, MOST_NAMED) or 'only blank cells'})"
+        several = cell(quoted(repeated, MOST_NAMED), plural(len(repeated), "value"))
+        told += f"{several if repeated else 'only blank cells'})"
         warn(DataWarning(f"{told}; each row is clustered by itself"))
     return np.array([*cells.texts, None], dtype=object)[cells.codes]
 
@@ -102,8 +103,9 @@ def own_rows(table: Table, column: str | None, silo: str, study: Study) -> nw.Da
         if silo not in names:
             others = set(names).difference(study.silos)  # another silo is not meant
             raise DataError(
-                f"the silo column {column!r} has no row of {silo!r}{did_you_mean(silo, others)}; "
-                f"it has {quoted(names)}: correct the name, or check that this is the right table"
+                f"the silo column {column!r} has no row of {silo!r}"
+                + cell(f"{did_you_mean(silo, others)}; it has {quoted(names)}: ", "; ")
+                + "correct the name, or check that this is the right table"
             )
         return frame[np.flatnonzero(places == names.index(silo))]
     variables = {variable.column for variable in study.table_schema.variables}

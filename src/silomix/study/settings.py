@@ -41,7 +41,8 @@ from silomix.study.validation import (
 Text = Annotated[str, AfterValidator(check_text)]
 Writable = Annotated[str, AfterValidator(check_writable)]
 
-OF_CATEGORIES, OF_NUMBERS = ("levels", "source", "edges"), ("location", "scale", "transform")
+OF_CATEGORIES = ("levels", "source", "edges", "other")
+OF_NUMBERS = ("location", "scale", "transform")
 
 
 def _check_kind(kind: str) -> str:
@@ -69,6 +70,7 @@ class VariableSettings(Record):
     edges: tuple[float, ...] | None = None
     prior: tuple[float, Annotated[float, Field(gt=0)]] | None = None
     na_values: Annotated[tuple[Writable, ...], AfterValidator(check_distinct)] | None = None
+    other: Text | None = None
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
@@ -97,6 +99,9 @@ class VariableSettings(Record):
             raise rule(f"must be {list(SPIKE_LEVELS)}, since there is a spike", key="levels")
         if self.spike is not None and self.edges is not None:
             raise rule("cuts numbers, and so does spike; give one of them", key="edges")
+        made_of_numbers = self.edges is not None or self.spike is not None
+        if self.other is not None and (made_of_numbers or self.other not in levels):
+            raise rule("must be one of the levels, and none of them cut from numbers", key="other")
         if self.edges is not None:
             is_rising = all(low < high for low, high in pairwise(self.edges))
             if not self.edges or not is_rising or len(levels) != len(self.edges) + 1:
@@ -462,6 +467,7 @@ class Study(Record):
     assign : How rows are labelled: by posterior, or by matching.
     kept_draws : Minimum number of draws of the posterior; "exact" keeps those of its schedule.
     missing : what a missing cell means, as in `Schema`.
+    rows : by silo, about how many rows it is expected to have; a release of others is refused.
     matching : evidence; ball; divergence; hungarian, if a silo has all clusters.
     aggregation : vcmc; product (by file, if policies round); cmc; uniform.
     polish : until (the draws settle), or a number of rounds; 0 for none.
@@ -476,6 +482,7 @@ class Study(Record):
     kept_draws: Annotated[int, Field(ge=1000, le=LARGEST_WHOLE_NUMBER)] = keyword(1000)
     missing: Missing = Schema.missing
     silos: Annotated[tuple[SiloName, ...], AfterValidator(check_roster)]
+    rows: dict[str, Count] | None = None
     model: ModelSettings = ModelSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     local: LocalSettings = LocalSettings()
@@ -492,6 +499,22 @@ class Study(Record):
             text = f"is {aggregation.floor}; with {silos} silos it must be below 1/{silos}"
             raise rule(text, key="floor")
         return aggregation
+
+    @model_serializer(mode="wrap")
+    def _stated(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out numbers of rows that are not stated: files and digests never had them."""
+        return {k: v for k, v in dump(self).items() if k != "rows" or v is not None}
+
+    @field_validator("rows")
+    @classmethod
+    def _fit_the_roster(
+        cls, rows: dict[str, int] | None, info: ValidationInfo
+    ) -> dict[str, int] | None:
+        silos = info.data.get("silos", ())
+        for name in rows or ():
+            if name not in silos:
+                raise rule(f"names {quote(name)}{did_you_mean(name, silos)}, which is not a silo")
+        return rows
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

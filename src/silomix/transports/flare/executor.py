@@ -17,7 +17,7 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.shareable import Shareable
 
-from silomix.errors import StudyMismatch
+from silomix.errors import StudyMismatch, as_logged, hiding_cells
 from silomix.messages import AssignRows
 from silomix.messages.container import decode, digest_record, encode
 from silomix.model.files import private_file
@@ -61,11 +61,12 @@ class SiloExecutor(Executor):
         name, self._abort = fl_ctx.get_identity_name(), abort_signal
         answer: bytes | str
         try:
-            if self._site is None:
-                self._site = open_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
-            answer = respond(shareable[PAYLOAD], *self._site)
-        except Exception as error:  # FLARE would send its text on, and it may quote a row
-            log.exception("%s: a question could not be answered", name)
+            with hiding_cells():
+                if self._site is None:
+                    self._site = open_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
+                answer = respond(shareable[PAYLOAD], *self._site)
+        except Exception as error:  # FLARE would send its text on
+            log.error("%s: a question could not be answered\n%s", name, as_logged(error))  # noqa: TRY400
             answer = refusal_code(error)
         self._abort = None
         return Shareable({PAYLOAD: answer})
@@ -87,7 +88,7 @@ def open_kit(kit: Path, name: str) -> tuple[Silo, Loaded]:
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
     logger = logging.getLogger("silomix")
     logger.addHandler(handler)
-    logger.propagate = False  # what went wrong may quote a row: it is not for FLARE's own logs
+    logger.propagate = False  # what went wrong is not for FLARE's own logs
     settings = startup_kit.read_json(kit / "local" / startup_kit.SETTINGS_FILE)
     return startup_kit.open_own_silo(name, **settings)
 
