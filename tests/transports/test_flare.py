@@ -33,16 +33,12 @@ from silomix.model.table import load
 from silomix.silo.local import without
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, read_study, write_study
-from silomix.transports.flare import session, startup_kit
+from silomix.transports.flare import participant, session, startup_kit
 from silomix.transports.flare.controller import NoAnswer, RemoteSilos
 from silomix.transports.flare.executor import SiloExecutor, respond
+from silomix.transports.flare.participant import open_own_silo, read_json, site_command
 from silomix.transports.flare.session import Outcome, write_job
-from silomix.transports.flare.startup_kit import (
-    check_names,
-    open_own_silo,
-    read_json,
-    site_command,
-)
+from silomix.transports.flare.startup_kit import check_names
 
 SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
 STUDY = make_study(SCHEMA, ["north", "south"], title="Both", seed=1)
@@ -256,7 +252,7 @@ class TestCommands:
 
     def test_a_site_checks_its_files_before_it_starts(self, site, kit, monkeypatch):
         started = []
-        monkeypatch.setattr(startup_kit, "become", started.append)
+        monkeypatch.setattr(participant, "become", started.append)
         words = ["--study", site["study"], "--policy", "open", "--silo-column", "silo"]
         done = self.run("site", kit, "--data", site["data"], *words)
         assert done.exit_code == 0, done.output
@@ -272,7 +268,7 @@ class TestCommands:
         in_use = self.run("provision", site["study"], "--out", tmp_path)
         assert in_use.exit_code == 4
         assert "exists already; give another folder" in in_use.output
-        monkeypatch.setattr(startup_kit, "find_spec", lambda _: None)
+        monkeypatch.setattr(participant, "find_spec", lambda _: None)
         failed = self.run("provision", site["study"], "--out", tmp_path / "kits")
         assert failed.exit_code == 4
         assert "silomix[flare]" in failed.output

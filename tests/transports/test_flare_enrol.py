@@ -39,10 +39,10 @@ from silomix.errors import FileError, SettingsError
 from silomix.model.schema import Schema, Variable
 from silomix.study import make_study, write_study
 from silomix.transports.flare import startup_kit
+from silomix.transports.flare.participant import check_kit
 from silomix.transports.flare.startup_kit import (
     enrol_site,
     provision,
-    read_startup,
     request_certificate,
     sign_request,
 )
@@ -82,8 +82,8 @@ def papers(tmp_path_factory):
     signed, strange = root / "north.signed.zip", root / "strange.zip"
     before = os.umask(0)  # a careless one: what is private is so whatever it says
     try:
-        told = provision(STUDY.silos, made, by_request=True)
-        provision(STUDY.silos, foreign)
+        told = provision(STUDY.silos, made)
+        provision(STUDY.silos, foreign, trial=True)
         asked, key = request_certificate("north", root / "north")
         other, other_key = request_certificate("north", root / "other")
         fingerprint = sign_request(asked, made / "authority", "north", key=key, out=signed)
@@ -176,7 +176,7 @@ class TestKeys:
     def test_the_kit_is_the_silos_and_trusts_the_authority(self, papers):
         assert papers.enrolled == ("north", "grpc://localhost:8002")
         assert papers.fingerprint == papers.told
-        assert read_startup(papers.kit, "client")["fqsn"] == "north"
+        assert check_kit(papers.kit, "client") == "north"
         root = (papers.kits / "authority" / "rootCA.pem").read_bytes()
         startup = papers.kit / "startup"
         assert (startup / "rootCA.pem").read_bytes() == root
@@ -308,7 +308,7 @@ class TestEnrolling:
         hashed |= {"certificate_sha256": hashlib.sha256(old).hexdigest()}
         for words, said, more in (
             ("FLARE refuses: .*expired", {"hashes": hashed}, {"north.crt": old}),
-            ("with the security 'clear'", {"default_connection_security": "clear"}, {}),
+            ('"connection_security": "clear"', {"default_connection_security": "clear"}, {}),
         ):
             content = json.dumps(json.loads(sent["signed.json"]) | said).encode()
             signature = sign_content(content, key_of(authority / "rootCA.key")).encode()
