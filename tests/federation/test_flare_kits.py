@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("nvflare", reason="the extra flare is not installed")
 
 from federation.flare_cases import free_port, kill_tree
+from nvflare.apis.fl_constant import ConfigVarName
 
 from silomix.model.table import load
 from silomix.simulate import simulate
@@ -79,7 +80,7 @@ def a_module(kit, marker):
 
 
 def a_decomposer(kit, marker):
-    module(kit / "local" / "custom" / "decomposer_module", marker)
+    module(kit / "local" / "custom" / ConfigVarName.DECOMPOSER_MODULE, marker)
 
 
 def a_log_handler(kit, marker):
