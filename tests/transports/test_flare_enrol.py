@@ -391,6 +391,14 @@ def test_the_page_works_as_printed(tmp_path, monkeypatch):
     assert stranger.exit_code == 5
 
 
+def test_a_trial_says_who_has_the_keys(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_study(STUDY, Path("study.toml"))
+    shown = run("provision", "study.toml", "--trial", "--out", "kits").output
+    assert "This is a trial: you have every silo's private key" in " ".join(shown.split())
+    assert len(private_keys(Path("kits/north"))) == 1
+
+
 def test_a_host_that_is_no_name(tmp_path):
     with pytest.raises(SettingsError, match=r"FLARE cannot provision this federation: .*host"):
         provision(["north"], tmp_path / "kits", host="not a host")
