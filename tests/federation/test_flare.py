@@ -89,6 +89,8 @@ def test_the_same_result_as_in_one_process(federation, tmp_path):
     check_same(federation, study, tmp_path)
     kinds = {question["kind"] for question in outcome.asked}
     assert kinds == {"SampleLocally", "ShareReleases", "LogLikelihood", "PolishRound", "AssignRows"}
+    with connected(federation.admin) as session:  # the site's process has no such command
+        assert session.cat_target("site-1", file="log.txt") == "invalid_request"
     if sys.platform != "win32":
         check_logs(federation)
 
