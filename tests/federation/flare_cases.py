@@ -17,7 +17,7 @@ from silomix.model.table import infer_schema, load
 from silomix.silo.local import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, write_study
-from silomix.transports.flare import startup_kit
+from silomix.transports.flare import participant, startup_kit
 from silomix.transports.flare.session import stop_all
 from silomix.transports.in_process import InProcess
 
@@ -67,7 +67,7 @@ class Federation:
         table["silo"] = table["silo"].astype(str).str.replace("silo ", "site-")
         table.to_csv(self.table, index=False)
         self.kits = root / "kits"
-        startup_kit.provision(NAMES, self.kits, port=self.port, by_request=by_request)
+        startup_kit.provision(NAMES, self.kits, port=self.port, trial=not by_request)
         self.sites = {name: self.kits / name for name in NAMES}
         if by_request:
             self.sites = {name: self.enrol(name, root / "hospitals" / name) for name in NAMES}
@@ -89,13 +89,13 @@ class Federation:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | startup_kit.VARIABLES,
-                umask=startup_kit.NOBODY_ELSE,
+                env=os.environ | participant.VARIABLES,
+                umask=participant.NOBODY_ELSE,
                 start_new_session=True,
             )
 
     def start_server(self):
-        command = startup_kit.server_command(self.kits / "server", self.root / "journals")
+        command = participant.server_command(self.kits / "server", self.root / "journals")
         self.start("server", command)
 
     def start_site(self, name, study, kit=None, data=None, **settings):
@@ -103,7 +103,7 @@ class Federation:
         store = str(self.root / "stores" / name)
         settings |= {"silo_column": "silo", "threads": 1, "policy": "open", "store": store}
         chosen = {"data": str(data or self.table), "study": str(file), **settings}
-        self.start(name, startup_kit.site_command(kit or self.sites[name], chosen))
+        self.start(name, participant.site_command(kit or self.sites[name], chosen))
 
     def restart_sites(self, study, names=NAMES, **settings):
         for name in NAMES:

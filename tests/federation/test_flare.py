@@ -89,6 +89,8 @@ def test_the_same_result_as_in_one_process(federation, tmp_path):
     check_same(federation, study, tmp_path)
     kinds = {question["kind"] for question in outcome.asked}
     assert kinds == {"SampleLocally", "ShareReleases", "LogLikelihood", "PolishRound", "AssignRows"}
+    with connected(federation.admin) as session:  # the site's process has no such command
+        assert session.cat_target("site-1", file="log.txt") == "invalid_request"
     if sys.platform != "win32":
         check_logs(federation)
 
@@ -98,11 +100,9 @@ def check_logs(federation):
     for name in ("server", *NAMES[:2]):
         kit = federation.kits / name
         assert stat.S_IMODE(kit.stat().st_mode) == 0o700
-        # local and startup came with the kit, the rest is made by its processes
-        parts = [path for path in kit.iterdir() if path.name not in {"local", "startup"}]
-        made = [path for part in parts for path in (part, *part.rglob("*"))]
+        made = [path for path in kit.rglob("*") if path.parent != kit / "run" / "local"]
         logs = [path for path in made if path.is_file() and "log" in path.name]
-        logs.append(kit / "local" / "silomix.json")
+        logs.append(kit / "run" / "local" / "silomix.json")
         assert "log.txt" in {path.name for path in logs}
         assert {stat.S_IMODE(path.stat().st_mode) for path in logs} == {0o600}
 
@@ -185,7 +185,7 @@ def test_sites_that_made_their_own_keys_and_strangers(tmp_path, monkeypatch):
 
         federation.kill("site-3")
         foreign = tmp_path / "foreign" / "site-3"
-        provision(NAMES, foreign.parent, port=federation.port)
+        provision(NAMES, foreign.parent, port=federation.port, trial=True)
         swapped = shutil.copytree(federation.sites["site-3"], tmp_path / "swapped")
         for name in ("client.crt", "client.key"):  # of another site of the federation
             shutil.copy(federation.sites["site-2"] / "startup" / name, swapped / "startup")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import numpy as np
@@ -12,8 +13,7 @@ from cases.cli_cases import mode, run
 import silomix
 from silomix.model.spreadsheet import write_table
 from silomix.report.results_folder import write_posterior, write_silo
-from silomix.transports.flare import startup_kit
-from silomix.transports.flare.startup_kit import write_json
+from silomix.transports.flare import participant
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's"),
@@ -57,22 +57,18 @@ def test_assigned_rows(posterior, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["client", "server"])
-def test_a_kit_is_closed_and_so_are_its_old_logs(tmp_path, kind):
-    kit = tmp_path / "kit"
-    for part in ("startup", "local"):
-        (kit / part).mkdir(parents=True)
-    write_json(kit / "startup" / f"fed_{kind}.json", {kind: {"fqsn": "north"}})
-    storage = {"args": {"storage": {"args": {}}}}
-    resources = {"components": [], "servers": [{}], "snapshot_persistor": storage}
-    write_json(kit / "local" / "resources.json.default", resources)
-    write_json(kit / "local" / "authorization.json.default", {})
-    logs = ["log.txt", "error_log.txt", "audit.log", "silomix-worker.log", "log.json"]
-    for name in logs:
-        (kit / name).write_text("old")
+def test_a_kit_and_its_settings_are_closed(tmp_path, kind):
+    pytest.importorskip("nvflare", reason="the extra flare is not installed")
+    made = participant.build_kits(tmp_path, "localhost", 8002, ["north"])
+    kit = made / ("north" if kind == "client" else "localhost")
+    shutil.rmtree(kit / "local")
+    for path in (kit / "startup").glob("*.sh"):
+        path.unlink()
+    for name in participant.startup_files(kind)[1:]:
+        (kit / "startup" / name).touch()
     if kind == "client":
-        startup_kit.site_command(kit, {"data": "t.csv", "study": "s.toml"})
+        participant.site_command(kit, {"data": "t.csv", "study": "s.toml"})
     else:
-        startup_kit.server_command(kit)
+        participant.server_command(kit)
     assert mode(kit) == 0o700
-    assert {mode(path) for path in (*kit.glob("*log*"), kit / "local" / "silomix.json")} == {0o600}
-    assert {(kit / name).read_text() for name in logs} == {"old"}
+    assert mode(kit / "run" / "local" / "silomix.json") == 0o600

@@ -37,7 +37,7 @@ from silomix.silo.ledger import (
 from silomix.silo.local import Silo, digest_cells, load_rows
 from silomix.study import digest, make_study, write_study
 from silomix.study.policy import Policy, find_policy
-from silomix.transports.flare.startup_kit import open_own_silo
+from silomix.transports.flare.participant import open_own_silo
 
 DEFAULT = find_policy("default")
 FOREIGN, REFUSED, SETTING, OPEN = 5, 6, 4, 7

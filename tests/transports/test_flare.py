@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import stat
 import sys
+import uuid
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +19,12 @@ from typer.testing import CliRunner
 
 pytest.importorskip("nvflare", reason="the extra flare is not installed")
 
+from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.flare_api import flare_api
+from nvflare.fuel.sec.audit import Auditor, AuditService
+from nvflare.private.admin_defs import Message
+from nvflare.private.defs import new_cell_message
+from nvflare.private.fed.client.admin import FedAdminAgent
 
 from silomix import cli
 from silomix.errors import (
@@ -33,16 +41,19 @@ from silomix.model.table import load
 from silomix.silo.local import without
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, read_study, write_study
-from silomix.transports.flare import session, startup_kit
+from silomix.transports.flare import participant, session, site_process
 from silomix.transports.flare.controller import NoAnswer, RemoteSilos
 from silomix.transports.flare.executor import SiloExecutor, respond
-from silomix.transports.flare.session import Outcome, write_job
-from silomix.transports.flare.startup_kit import (
-    check_names,
+from silomix.transports.flare.participant import (
+    build_kits,
+    check_kit,
     open_own_silo,
     read_json,
     site_command,
+    startup_files,
 )
+from silomix.transports.flare.session import Outcome, write_job
+from silomix.transports.flare.startup_kit import check_names
 
 SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
 STUDY = make_study(SCHEMA, ["north", "south"], title="Both", seed=1)
@@ -165,16 +176,13 @@ def test_a_job_carries_the_study_and_no_code(tmp_path):
 
 @pytest.fixture
 def kit(tmp_path):
-    """A site's kit, as far as we look at it."""
-    components = [{"id": "site_log_streamer"}, {"id": "launcher"}]
-    for name, content in {
-        "startup/fed_client.json": {"client": {"fqsn": "north"}},
-        "local/resources.json.default": {"class_allow_list": ["all"], "components": components},
-        "local/authorization.json.default": {"format_version": "1.0"},
-    }.items():
-        path = tmp_path / "north" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content))
+    """The kit of the site north, its certificates stand-ins."""
+    made = build_kits(tmp_path, "server.example", 8002, ["north"]) / "north" / "startup"
+    startup = tmp_path / "north" / "startup"
+    startup.mkdir(parents=True)
+    shutil.copy(made / "fed_client.json", startup)
+    for name in startup_files("client")[1:]:
+        (startup / name).write_text(name)
     return tmp_path / "north"
 
 
@@ -196,14 +204,115 @@ class TestKit:
     def test_a_site_builds_our_class_only_and_shows_no_files(self, kit, site):
         assert "uid=north" in site_command(kit, site)
         with pytest.raises(FileError, match="start-up kit of a FLARE server"):
-            startup_kit.read_startup(kit, "server")
-        resources = read_json(kit / "local" / "resources.json")
+            check_kit(kit, "server")
+        local = kit / "run" / "local"
+        resources = read_json(local / "resources.json")
         assert resources["class_allow_list"] == ["silomix.transports.flare.executor.SiloExecutor"]
+        assert resources["class_list_enforcement_mode"] == "enforce"
         assert resources["allow_log_streaming"] is False
-        assert [part["id"] for part in resources["components"]] == ["launcher"]
-        rules = read_json(kit / "local" / "authorization.json")["permissions"]["project_admin"]
+        parts = [part["id"] for part in resources["components"]]
+        assert parts == ["resource_manager", "resource_consumer", "process_launcher"]
+        rules = read_json(local / "authorization.json")["permissions"]["project_admin"]
         assert (rules["byoc"], rules["shell_commands"]) == ("none", "none")
-        assert read_json(kit / "local" / "silomix.json") == site
+        assert read_json(local / "silomix.json") == site
+
+    def test_every_start_makes_its_folder_anew(self, kit, site):
+        (kit / "run" / "local").mkdir(parents=True)
+        for name in ("log_config.json", "privacy.json", "log.txt"):
+            (kit / "run" / "local" / name).write_text("old")
+        for _ in range(2):
+            site_command(kit, site)
+            texts = {path.read_text() for path in (kit / "run").rglob("*") if path.is_file()}
+            assert "old" not in texts
+        assert (kit / "run.previous" / "local" / "silomix.json").is_file()
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("local/custom/evil.py", "local/log_config.json", "startup/comm_config.json"),
+            *("startup/signature.json", "startup/custom/evil.py", "startup/evil__resources.json"),
+        ],
+    )
+    def test_a_file_that_does_not_belong_is_named(self, kit, site, name):
+        (kit / name).parent.mkdir(parents=True, exist_ok=True)
+        (kit / name).touch()
+        with pytest.raises(FileError, match=r"north/(startup|local)/.* does not belong") as caught:
+            site_command(kit, site)
+        assert str(Path(name).parts[1]) in str(caught.value)
+        assert not (kit / "run").exists()
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="needs rights there")
+    @pytest.mark.parametrize("name", ["silomix-worker.log", "run", "startup/client.crt", "store"])
+    def test_a_link_out_of_the_kit_is_refused(self, kit, site, tmp_path, name):
+        (kit / name).unlink(missing_ok=True)
+        (kit / name).symlink_to(tmp_path)
+        with pytest.raises(FileError, match=f"north/{name} does not belong"):
+            site_command(kit, site)
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {"components": [{"id": "evil", "path": "os.system"}]},
+            {"handlers": []},
+            {"overseer_agent": {"path": "evil.Agent"}},
+            {"relay_config": {"address": "evil.example"}},
+            {"require_signed_jobs": False},
+            {"client": {"connection_security": "clear"}},
+            {"client": {"ssl_private_key": "/etc/passwd"}},
+            {"client": {"site_config": {}}},
+            {"servers": []},
+            {"servers": [{"service": {"target": "server.example"}}]},
+            {"servers": [{"service": {"target": "server example:1"}}]},
+            {"servers": [{"name": "silomix", "service": {"target": "evil:1", "scheme": "http"}}]},
+            {"client": {"fqsn": "../north"}},
+        ],
+    )
+    def test_an_address_is_just_that(self, kit, site, more):
+        file = kit / "startup" / "fed_client.json"
+        content = read_json(file)
+        client = content["client"] | more.get("client", {})
+        file.write_text(json.dumps(content | more | {"client": client}))
+        words = f"settings that no kit needs: .*{next(iter(more))}|does not say which server"
+        with pytest.raises(FileError, match=words):
+            site_command(kit, site)
+        assert not (kit / "run").exists()
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000, '{"client": 1}', "\0"])
+    def test_an_address_that_is_none(self, kit, site, text):
+        (kit / "startup" / "fed_client.json").write_text(text)
+        with pytest.raises(FileError, match="does not say which server to connect to"):
+            site_command(kit, site)
+
+
+class TestRequests:
+    """What the site's process does for a server that says the site's rules do not apply."""
+
+    def ask(self, topic, body="", **headers):
+        message = Message(topic, body)
+        message.set_headers(headers)
+        here = SimpleNamespace(new_context=lambda: nullcontext(FLContext()))
+        agent = FedAdminAgent("", SimpleNamespace(register_request_cb=lambda **_: None), here)
+        for processor in site_process.REQUESTS:
+            agent.register_processor(processor)
+        return agent._dispatch_request(new_cell_message({}, message)).payload.body
+
+    @pytest.fixture(autouse=True)
+    def audit(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(AuditService, "the_auditor", Auditor(str(tmp_path / "audit.log")))
+        yield
+        AuditService.the_auditor.close()
+
+    def test_no_file_is_read_and_no_log_set_up(self, tmp_path):
+        (tmp_path / "table.csv").write_text("secret")
+        for topic in ("sys.shell", "sys.configure_site_log", "sys.report_env", "train.delete_run"):
+            reply = self.ask(topic, f"cat {tmp_path / 'table.csv'}")
+            assert reply == "invalid_request"
+
+    @pytest.mark.parametrize("job", ["startup", "local", ".", "..", None, "0" * 32])
+    def test_a_job_is_deployed_into_no_other_folder(self, job, monkeypatch):
+        monkeypatch.setattr(site_process.DeployProcessor, "process", lambda *_: Message("", "done"))
+        assert "exception_occurred" in self.ask("train.deploy", job_id=job)
+        assert self.ask("train.deploy", job_id=str(uuid.uuid4())) == "done"
 
 
 class TestWorker:
@@ -230,7 +339,7 @@ class TestWorker:
         site_command(kit, site | {"data": "absent.csv"})
         here = SimpleNamespace(
             get_identity_name=lambda: "north",
-            get_workspace=lambda: SimpleNamespace(get_root_dir=lambda: str(kit)),
+            get_workspace=lambda: SimpleNamespace(get_root_dir=lambda: str(kit / "run")),
         )
         before, logger = os.umask(0o022), logging.getLogger("silomix")
         try:
@@ -256,13 +365,13 @@ class TestCommands:
 
     def test_a_site_checks_its_files_before_it_starts(self, site, kit, monkeypatch):
         started = []
-        monkeypatch.setattr(startup_kit, "become", started.append)
+        monkeypatch.setattr(participant, "become", started.append)
         words = ["--study", site["study"], "--policy", "open", "--silo-column", "silo"]
         done = self.run("site", kit, "--data", site["data"], *words)
         assert done.exit_code == 0, done.output
         assert "north: 40 rows, policy open, study" in done.output
-        assert "nvflare.private.fed.app.client.client_train" in started[0]
-        assert read_json(kit / "local" / "silomix.json")["data"] == str(site["data"])
+        assert "silomix.transports.flare.site_process" in started[0]
+        assert read_json(kit / "run" / "local" / "silomix.json")["data"] == str(site["data"])
         assert self.run("site", kit, "--data", "absent.csv", *words).exit_code == 3
         assert len(started) == 1
 
@@ -272,7 +381,7 @@ class TestCommands:
         in_use = self.run("provision", site["study"], "--out", tmp_path)
         assert in_use.exit_code == 4
         assert "exists already; give another folder" in in_use.output
-        monkeypatch.setattr(startup_kit, "find_spec", lambda _: None)
+        monkeypatch.setattr(participant, "find_spec", lambda _: None)
         failed = self.run("provision", site["study"], "--out", tmp_path / "kits")
         assert failed.exit_code == 4
         assert "silomix[flare]" in failed.output

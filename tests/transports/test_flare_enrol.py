@@ -39,10 +39,10 @@ from silomix.errors import FileError, SettingsError
 from silomix.model.schema import Schema, Variable
 from silomix.study import make_study, write_study
 from silomix.transports.flare import startup_kit
+from silomix.transports.flare.participant import check_kit, startup_files
 from silomix.transports.flare.startup_kit import (
     enrol_site,
     provision,
-    read_startup,
     request_certificate,
     sign_request,
 )
@@ -82,8 +82,8 @@ def papers(tmp_path_factory):
     signed, strange = root / "north.signed.zip", root / "strange.zip"
     before = os.umask(0)  # a careless one: what is private is so whatever it says
     try:
-        told = provision(STUDY.silos, made, by_request=True)
-        provision(STUDY.silos, foreign)
+        told = provision(STUDY.silos, made)
+        provision(STUDY.silos, foreign, trial=True)
         asked, key = request_certificate("north", root / "north")
         other, other_key = request_certificate("north", root / "other")
         fingerprint = sign_request(asked, made / "authority", "north", key=key, out=signed)
@@ -176,7 +176,7 @@ class TestKeys:
     def test_the_kit_is_the_silos_and_trusts_the_authority(self, papers):
         assert papers.enrolled == ("north", "grpc://localhost:8002")
         assert papers.fingerprint == papers.told
-        assert read_startup(papers.kit, "client")["fqsn"] == "north"
+        assert check_kit(papers.kit, "client") == "north"
         root = (papers.kits / "authority" / "rootCA.pem").read_bytes()
         startup = papers.kit / "startup"
         assert (startup / "rootCA.pem").read_bytes() == root
@@ -308,13 +308,39 @@ class TestEnrolling:
         hashed |= {"certificate_sha256": hashlib.sha256(old).hexdigest()}
         for words, said, more in (
             ("FLARE refuses: .*expired", {"hashes": hashed}, {"north.crt": old}),
-            ("with the security 'clear'", {"default_connection_security": "clear"}, {}),
+            ('"connection_security": "clear"', {"default_connection_security": "clear"}, {}),
+            ("s.zip/startup/.* no kit needs: .*http", {"scheme": "http"}, {}),
         ):
             content = json.dumps(json.loads(sent["signed.json"]) | said).encode()
             signature = sign_content(content, key_of(authority / "rootCA.key")).encode()
             changes = {"signed.json": content, "signed.json.sig": signature} | more
             signed = changed(papers.signed, tmp_path / "s.zip", changes)
             self.refused(papers, tmp_path, words, signed=signed)
+
+    def test_the_authority_brings_no_code(self, papers, tmp_path):
+        """Its builders are not ours: of what it signs, certificates and the address are kept."""
+        authority, sent = papers.kits / "authority", contents(papers.signed)
+        marker, out = tmp_path / "marker", tmp_path / "kit"
+        evil = {"path": "subprocess.Popen", "args": {"args": ["touch", str(marker)]}}
+        site = sent["site.yaml"] + f"builders: [{json.dumps(evil)}]\ncomponents: [1]\n".encode()
+        content = json.loads(sent["signed.json"])
+        content["hashes"]["site_yaml_sha256"] = hashlib.sha256(site).hexdigest()
+        content = json.dumps(content).encode()
+        signature = sign_content(content, key_of(authority / "rootCA.key")).encode()
+        changes = {"signed.json": content, "signed.json.sig": signature, "site.yaml": site}
+        signed = changed(papers.signed, tmp_path / "s.zip", changes)
+        enrol_site(signed, papers.request, out, authority=papers.fingerprint)
+        kept = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+        assert kept == {f"startup/{name}" for name in startup_files("client")}
+        assert json.loads((out / "startup" / "fed_client.json").read_text()).keys() == {
+            "format_version",
+            "servers",
+            "client",
+        }
+        assert not marker.exists()
+        with zipfile.ZipFile(signed, "a") as written:
+            written.writestr("local/custom/evil.py", "")
+        self.refused(papers, tmp_path, "Invalid path in signed zip", signed=signed)
 
     def test_another_request_or_key_than_was_signed(self, papers, tmp_path):
         other = papers.other.parent
@@ -341,7 +367,7 @@ def test_the_page_works_as_printed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_study(STUDY, Path("study.toml"))
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "flare.md").read_text("utf-8")
-    section = page.partition("### By request")[2].partition("\n### ")[0]
+    section = page.partition("## Who makes the keys")[2].partition("\n### ")[0]
     printed = re.findall(r"^\$ silomix flare (.*)$", section, re.MULTILINE)
     provisioning, requesting, signing, enrolling = lines = [*map(shlex.split, printed)]
     assert [line[0] for line in lines] == ["provision", "request", "sign", "enrol"]
@@ -363,6 +389,14 @@ def test_the_page_works_as_printed(tmp_path, monkeypatch):
     assert f"Fingerprint of the authority: {told['fingerprint']}" in shown.output.splitlines()
     stranger = run("request", "study.toml", "--silo", "east", "--out", "east")
     assert stranger.exit_code == 5
+
+
+def test_a_trial_says_who_has_the_keys(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_study(STUDY, Path("study.toml"))
+    shown = run("provision", "study.toml", "--trial", "--out", "kits").output
+    assert "This is a trial: you have every silo's private key" in " ".join(shown.split())
+    assert len(private_keys(Path("kits/north"))) == 1
 
 
 def test_a_host_that_is_no_name(tmp_path):

@@ -13,36 +13,41 @@ from silomix.cli.terminal import Shown
 from silomix.messages.progress import showing
 from silomix.report.results_folder import check_free, posterior_files
 from silomix.silo.local import place_in
+from silomix.silo.release import check_tier
 from silomix.study import digest, read_study
-from silomix.transports.flare import session, startup_kit
+from silomix.study.policy import check_study
+from silomix.transports.flare import participant, session, startup_kit
 
 RUN_FILE = "run.json"
 
 
 @command()
 def provision_command(
-    study: Path, *, out: Path, host: str = "localhost", port: int = 8002, by_request: bool = False
+    study: Path, *, out: Path, host: str = "localhost", port: int = 8002, trial: bool = False
 ) -> Shown:
-    """Make certificates and a start-up kit for the server, each silo and the coordinator.
+    """Make an authority that signs certificates, and start-up kits for server and coordinator.
 
     Parameters
     ----------
     out : A new folder for the start-up kits.
     host : Name by which the sites reach the server.
     port : Port on which the server listens.
-    by_request : Make no keys for silos: each makes its own and has it signed.
+    trial : Make every silo's private key and kit, too. You could then pose as each of them.
 
     Examples
     --------
     silomix flare provision study.toml --host server.example --out kits
     """
     silos = read_study(study).silos
-    fingerprint = startup_kit.provision(silos, out, host=host, port=port, by_request=by_request)
+    fingerprint = startup_kit.provision(silos, out, host=host, port=port, trial=trial)
     made = [out / name for name in (startup_kit.SERVER, startup_kit.ADMIN)]
     told = "Sign the silos' requests with authority/, and tell the silos its fingerprint."
-    if not by_request:
+    if trial:
         made += [out / name for name in silos]
-        told = "Give each silo its own, over a channel you trust: it holds a private key."
+        told = (
+            "This is a trial: you have every silo's private key, and can pose as each of them. "
+            "Otherwise leave out --trial: silos make their own keys (silomix flare request)."
+        )
     view = Text(f"{len(made)} kits. {told} Keep authority/ to yourself.")
     last = "\n".join([*map(str, made), f"Fingerprint of the authority: {fingerprint}"])
     return Shown({"kits": made, "fingerprint": fingerprint}, view, last)
@@ -88,7 +93,7 @@ def sign_command(
     ----------
     request : What a silo sent: the .request.zip of silomix flare request.
     silo : The silo's name in the study.
-    authority : The folder `authority` that provision --by-request made.
+    authority : The folder `authority` that provision made.
     fingerprint : Fingerprint of the silo's key, received separately from the file.
     out : The signed request to send back, such as north.signed.zip.
 
@@ -142,7 +147,7 @@ def server_command(kit: Path, *, journals: Path | None = None) -> None:
     --------
     silomix flare server kits/server
     """
-    startup_kit.become(startup_kit.server_command(kit, journals))
+    participant.become(participant.server_command(kit, journals))
 
 
 @command(settings=WHERE | {"without": list[str], "threads": int}, hides_cells=True)
@@ -173,10 +178,12 @@ def site_command(
     # the site runs in a folder of its own
     paths = {name: str(path.resolve()) for name, path in where.items() if isinstance(path, Path)}
     settings = where | paths
-    silo, _ = startup_kit.open_own_silo(startup_kit.read_startup(kit, "client")["fqsn"], **settings)
+    silo, _ = participant.open_own_silo(participant.check_kit(kit, "client"), **settings)
+    check_study(silo.study, silo.policy, silo.name)
+    check_tier(silo.study.tier, silo.policy, silo.name)
     about = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
     typer.echo(f"{silo.name}: {about}", err=True)
-    startup_kit.become(startup_kit.site_command(kit, settings))
+    participant.become(participant.site_command(kit, settings))
 
 
 @command(settings={"without": list[str], "deadline": float, "retries": int, "wait": float})
@@ -210,7 +217,7 @@ def run_command(
             "again, delete the study's folder in the server's journals.\n"
         )
     shown = show_results(out, posterior, first, out / RUN_FILE)
-    startup_kit.write_json(out / RUN_FILE, asdict(outcome))
+    participant.write_json(out / RUN_FILE, asdict(outcome))
     return shown
 
 

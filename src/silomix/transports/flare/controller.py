@@ -25,7 +25,7 @@ from silomix.model.files import private_folder, replace_file, writing
 from silomix.study import Study, digest, read_study
 from silomix.study.validation import cores
 from silomix.transports.flare import session
-from silomix.transports.flare.startup_kit import SETTINGS_FILE, read_json, write_json
+from silomix.transports.flare.participant import SETTINGS_FILE, read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

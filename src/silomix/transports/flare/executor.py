@@ -24,7 +24,7 @@ from silomix.model.files import private_file
 from silomix.silo.answer import answer_or_refuse, refusal_code
 from silomix.silo.local import write_labels
 from silomix.study import digest
-from silomix.transports.flare import startup_kit
+from silomix.transports.flare import participant
 from silomix.transports.flare.session import ALIVE_TOPIC, PAYLOAD
 
 if TYPE_CHECKING:
@@ -74,23 +74,24 @@ class SiloExecutor(Executor):
     def _beat(self, engine: Any) -> None:
         """Tell the coordinator that this site is still in the run; end with a run that is over."""
         to_server = {"targets": ["server"], "topic": ALIVE_TOPIC, "timeout": 0, "optional": True}
-        while not self._over.wait(startup_kit.HEARTBEAT):
+        while not self._over.wait(participant.HEARTBEAT):
             if self._abort is not None and self._abort.triggered:
                 os._exit(0)  # nobody waits for the answer any more, however long it still takes
             with engine.new_context() as fl_ctx:
                 engine.send_aux_request(request=Shareable(), fl_ctx=fl_ctx, **to_server)
 
 
-def open_kit(kit: Path, name: str) -> tuple[Silo, Loaded]:
-    """Open the silo of a kit; log to a file of the kit from then on."""
-    private_file(kit / WORKER_LOG)
-    handler = logging.FileHandler(kit / WORKER_LOG, encoding="utf-8")
+def open_kit(run: Path, name: str) -> tuple[Silo, Loaded]:
+    """Open the silo whose kit has this folder `run`; log to a file of the kit from then on."""
+    file = run.parent / WORKER_LOG
+    private_file(file)
+    handler = logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
     logger = logging.getLogger("silomix")
     logger.addHandler(handler)
     logger.propagate = False  # what went wrong is not for FLARE's own logs
-    settings = startup_kit.read_json(kit / "local" / startup_kit.SETTINGS_FILE)
-    return startup_kit.open_own_silo(name, **settings)
+    settings = participant.read_json(run / "local" / participant.SETTINGS_FILE)
+    return participant.open_own_silo(name, **settings)
 
 
 def respond(question: bytes, silo: Silo, loaded: Loaded) -> bytes:

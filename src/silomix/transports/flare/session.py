@@ -19,7 +19,7 @@ from silomix.messages.progress import Progress, Report
 from silomix.posterior import Posterior, load
 from silomix.silo.local import without
 from silomix.study import Study, write_study
-from silomix.transports.flare import startup_kit
+from silomix.transports.flare import participant
 
 TASK = "silomix"
 PROGRESS_TOPIC, ALIVE_TOPIC = "silomix_progress", "silomix_alive"
@@ -60,8 +60,8 @@ class Outcome:
 def write_job(folder: Path, study: Study, deadline: float) -> Path:
     """Write the job of a study into a new folder, as FLARE reads it."""
     server = {"heart_beat_timeout": 600, "task_request_interval": FETCH_EVERY}
-    flow = {"id": "study", "path": startup_kit.CONTROLLER, "args": {"deadline": deadline}}
-    executor = {"tasks": [TASK], "executor": {"path": startup_kit.EXECUTOR, "args": {}}}
+    flow = {"id": "study", "path": participant.CONTROLLER, "args": {"deadline": deadline}}
+    executor = {"tasks": [TASK], "executor": {"path": participant.EXECUTOR, "args": {}}}
     files = {
         "meta.json": {
             "name": TASK,
@@ -85,7 +85,7 @@ def write_job(folder: Path, study: Study, deadline: float) -> Path:
     }
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True)
-        startup_kit.write_json(folder / name, content)
+        participant.write_json(folder / name, content)
     write_study(study, folder / "coordinator" / "config" / STUDY_FILE)
     return folder
 
@@ -93,12 +93,12 @@ def write_job(folder: Path, study: Study, deadline: float) -> Path:
 @contextlib.contextmanager
 def connected(kit: Path) -> Iterator[Any]:
     """Yield a session of the coordinator's user with the server."""
-    user = startup_kit.read_startup(kit, "admin")["username"]
+    folder = participant.kit_folder(kit, "admin")
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            session = new_secure_session(user, str(kit.resolve()), timeout=CONNECT_WITHIN)
+            session = new_secure_session(participant.USER, str(folder), timeout=CONNECT_WITHIN)
     except Exception as error:
         raise SiloError(
             f"the server cannot be reached with the kit {kit} ({type(error).__name__}); start it "
@@ -207,5 +207,5 @@ def _run_once(
         left = {path.name: path for path in folder.rglob("*")}
         outcome = Outcome(STOPPED, "FLARE ended the run without a result; its logs say why")
         if OUTCOME_FILE in left:
-            outcome = Outcome(**startup_kit.read_json(left[OUTCOME_FILE]))
+            outcome = Outcome(**participant.read_json(left[OUTCOME_FILE]))
         return outcome, load(left[POSTERIOR_FILE]) if POSTERIOR_FILE in left else None

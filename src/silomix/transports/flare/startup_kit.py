@@ -1,118 +1,52 @@
-"""FLARE's start-up kits, one participant's folder each: made and signed, and how processes start.
+"""FLARE's start-up kits, one participant's folder each: made and signed.
 
-`provision` makes the authority that signs, the kits of the server and of the coordinator's user,
-and, unless each silo is to make its own private key, theirs. A silo that does calls
-`request_certificate`, the authority `sign_request`, the silo `enrol_site`. What travels are FLARE's
-own files: ``NAME.request.zip`` one way, ``NAME.signed.zip`` the other. Either might be swapped on
-its way, so each receiver gives the fingerprint that it was told by another channel: of the silo's
-key to sign, of the authority's certificate to enrol.
+`provision` makes the authority that signs, and the kits of the server and of the coordinator's
+user. Each silo calls `request_certificate`, the authority `sign_request`, the silo `enrol_site`;
+only in a trial does `provision` make the silos' private keys and kits, too. What travels are
+FLARE's own files: ``NAME.request.zip`` one way, ``NAME.signed.zip`` the other. Either might be
+swapped on its way, so each receiver gives the fingerprint that it was told by another channel: of
+the silo's key to sign, of the authority's certificate to enrol.
 
-In a kit, ``startup/`` comes from provisioning or enrolment; ``local/`` is the participant's own.
-Rules and settings are written there each time it starts, so that whoever provisioned cannot loosen
-them, and a job cannot set them.
+The kit of a server or site is ``startup/`` with a certificate, its key, the authority's certificate
+and the server's address: nothing that could run. `participant` makes the rest at each start.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from silomix.errors import FileError, MissingDependency, SettingsError, SilomixError
+from silomix.errors import FileError, SettingsError, SilomixError
 from silomix.messages.folder import check_target
-from silomix.model.files import OWNERS_FOLDER, private_file, private_folder, replace_file
-from silomix.silo.local import Loaded, Silo, open_site
-from silomix.silo.local import without as leave_out
-from silomix.study import digest, read_study
-from silomix.study.policy import find_policy
-from silomix.study.validation import cores
+from silomix.model.files import private_file, private_folder
+from silomix.transports.flare.participant import (
+    ORGANISATION,
+    PROJECT,
+    SCHEME,
+    USER,
+    build_kits,
+    check_kit,
+    read_json,
+    require_flare,
+    startup_files,
+    write_json,
+)
 
-PROJECT = ORGANISATION = "silomix"
 # Names of the folders that are no silo's.
 SERVER, ADMIN, AUTHORITY = "server", "admin", "authority"
-USER = "coordinator@silomix.org"
-SCHEME = "grpc"
 # How long certificates are valid, and their authority: FLARE's own number for kits.
 DAYS = "360"
 PROFILE, REQUEST = "profile.json", "request.json"
 # Bytes of what a request says of itself; FLARE writes a few hundred.
 LARGEST_REQUEST = 1 << 20
-CONTROLLER = "silomix.transports.flare.controller.StudyController"
-EXECUTOR = "silomix.transports.flare.executor.SiloExecutor"
-SETTINGS_FILE = "silomix.json"
-RESOURCES = "local/resources.json"
-NOBODY_ELSE = 0o077
-# Seconds of silence after which the server takes a site for dead.
-DEAD_AFTER = 20
-# Seconds between a site's signs of life, to the server and in a run.
-HEARTBEAT = 2.0
-
-RUN_JOBS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
-# What the coordinator's user may do at a site: run and stop jobs; read no file, bring no code.
-AT_A_SITE = dict.fromkeys(RUN_JOBS, "any") | {"shell_commands": "none", "byoc": "none"}
-
-# Environment of FLARE's processes, which their children inherit.
-VARIABLES = {
-    # a dead site's outcome never comes: do not keep the job open for it
-    "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "5",
-    "NVFLARE_DEAD_CLIENT_GRACE_PERIOD": "1",
-    "PYTHONUNBUFFERED": "1",
-}
-
-
-def open_own_silo(
-    name: str,
-    *,
-    data: str,
-    study: str,
-    policy: str,
-    store: str,
-    without: Sequence[str] = (),
-    threads: int | None = None,
-    ledger: str | None = None,
-    **where: Any,
-) -> tuple[Silo, Loaded]:
-    """Read what the site decided, and open its silo, with a store for each study.
-
-    Returns the silo and its rows.
-
-    Parameters
-    ----------
-    data, study, policy : paths of its table, the study it takes part in and its policy, which may
-        also be the name of a preset.
-    store : folder of what it keeps between questions.
-    without : silos of the study that it agrees to do without.
-    threads : cores it may use; all when None.
-    ledger : the file of what left; beside the table when None.
-    where : more of `silomix.silo.local.open_site`.
-
-    Raises
-    ------
-    SilomixError
-        When something does not fit; the text stays here.
-    """
-    plan, rules = leave_out(read_study(study), without), find_policy(policy)
-    where |= {"store": Path(store, digest(plan)[:16]), "ledger": ledger and Path(ledger)}
-    silo, loaded = open_site(Path(data), plan, name, policy=rules, **where)
-    return replace(silo, threads=cores(threads)), loaded
-
-
-def require_flare() -> None:
-    """Refuse at the door where NVIDIA FLARE is not installed."""
-    if find_spec("nvflare") is None:
-        raise MissingDependency("a live federation needs the package nvflare", extra="flare")
 
 
 def provision(
@@ -121,18 +55,18 @@ def provision(
     *,
     host: str = "localhost",
     port: int = 8002,
-    by_request: bool = False,
+    trial: bool = False,
 ) -> str:
     """Make the kits of a federation; return the fingerprint of its authority.
 
     Parameters
     ----------
     silos : the roster; each name becomes the name in a certificate.
-    out : a new folder: ``server``, ``admin`` and one folder for each silo, to hand over, and
-        ``authority``, which signs and stays with whoever provisions.
+    out : a new folder: ``server``, ``admin``, and ``authority``, which signs and stays with
+        whoever provisions.
     host : name by which the sites reach the server; it is in the server's certificate.
     port : where the server listens.
-    by_request : make no silo's key and no silo's kit: each makes its own.
+    trial : make every silo's private key and kit, too; whoever does can pose as each silo.
     """
     check_names(silos, host)
     check_target(out)
@@ -140,16 +74,19 @@ def provision(
     authority.mkdir(parents=True, mode=0o700)  # the key that signs everyone's certificate
     profile = {"name": PROJECT, "scheme": SCHEME, "connection_security": "mtls"}
     write_json(authority / PROFILE, profile | {"server": {"host": host, "fed_learn_port": port}})
-    folders = {host: SERVER, USER: ADMIN} | ({} if by_request else {name: name for name in silos})
     try:
         where = ("--profile", authority / PROFILE, "--output-dir", authority)
         _run_flare("cert", "init", *where, "--valid-days", DAYS)
-        made = _make_kits(authority, [name for name in silos if name in folders], host, port)
+        own = silos if trial else ()
+        made = build_kits(authority, host, port, own, authority=authority)
     except SilomixError:
         shutil.rmtree(authority)
         raise
-    for name, folder in folders.items():
-        shutil.move(made / name, out / folder)
+    _keep_identity(made / host, out / SERVER, "server")
+    for name in own:
+        _keep_identity(made / name, out / name, "client")
+    shutil.move(made / USER, out / ADMIN)
+    shutil.rmtree(made)
     for state in (authority / PROJECT).rglob("*.json"):
         private_file(state)  # FLARE keeps every key there that it made
     return str(read_json(authority / "ca.json")["rootCA_fingerprint"])
@@ -231,13 +168,12 @@ def enrol_site(signed: Path, request: Path, out: Path, *, authority: str) -> tup
         copy = shutil.copyfile(signed, Path(scratch).resolve() / "site.signed.zip")
         own = ("--request-dir", request.resolve(), "--workspace", copy.parent)
         made = _run_flare("package", copy, *own, "--fingerprint", fingerprint)
-        kit = Path(made["output_dir"])
-        security = read_startup(kit, "client").get("connection_security")
-        if security != "mtls":
-            raise FileError(
-                f"{signed} wants a connection with the security {security!r}, without "
-                "certificates on both ends; ask who signed it"
-            )
+        kit = copy.parent / "kit"
+        _keep_identity(Path(made["output_dir"]), kit, "client")
+        try:
+            check_kit(kit, "client")
+        except FileError as error:
+            raise FileError(str(error).replace(str(kit), str(signed))) from None
         kit.replace(out)
     return str(made["name"]), str(made["endpoint"])
 
@@ -267,35 +203,11 @@ def check_names(silos: Sequence[str], host: str) -> None:
         taken.add(name.lower())
 
 
-def _make_kits(authority: Path, silos: Sequence[str], host: str, port: int) -> Path:
-    """Let FLARE make kits that the authority has signed; return the folder that has them."""
-    from nvflare.lighter.constants import CtxKey
-    from nvflare.lighter.entity import Project
-    from nvflare.lighter.impl.cert import CertBuilder
-    from nvflare.lighter.impl.signature import SignatureBuilder
-    from nvflare.lighter.impl.static_file import StaticFileBuilder
-    from nvflare.lighter.impl.workspace import WorkspaceBuilder
-    from nvflare.lighter.provisioner import Provisioner
-    from nvflare.lighter.utils import load_private_key_file
-
-    static = StaticFileBuilder(config_folder="config", scheme=SCHEME)
-    builders = [WorkspaceBuilder(), static, CertBuilder(), SignatureBuilder()]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        try:
-            project = Project(PROJECT, PROJECT, props={"api_version": 3})
-            project.root_private_key = load_private_key_file(authority / "rootCA.key")
-            project.serialized_root_cert = (authority / "rootCA.pem").read_bytes()
-            project.set_server(host, ORGANISATION, {"fed_learn_port": port})
-            project.add_admin(USER, ORGANISATION, {"role": "project_admin"})
-            for silo in silos:
-                project.add_client(silo, ORGANISATION, {"allow_log_streaming": False})
-            done = Provisioner(str(authority), builders).provision(project)
-        except ValueError as error:
-            raise SettingsError(f"FLARE cannot provision this federation: {error}") from error
-    if done.get(CtxKey.BUILD_ERROR):
-        raise SettingsError(f"FLARE cannot provision this federation: {printed.getvalue()[-300:]}")
-    return authority / PROJECT / Path(done[CtxKey.CURRENT_PROD_DIR]).name
+def _keep_identity(made: Path, kit: Path, kind: str) -> None:
+    """Move what is the participant's alone from what FLARE made into a new kit."""
+    (kit / "startup").mkdir(parents=True)
+    for name in startup_files(kind):
+        (made / "startup" / name).replace(kit / "startup" / name)
 
 
 def _check_request(request: Path, silo: str, key: str) -> None:
@@ -338,101 +250,3 @@ def _run_flare(*words: str | Path) -> dict[str, Any]:
             "another, and compare fingerprints again"
         )
     return dict(answer["data"])
-
-
-def kit_folder(kit: Path, kind: str) -> Path:
-    """Return the whole path of a kit, after a check that it is a "server", "client" or "admin"."""
-    require_flare()
-    if not (kit / "startup" / f"fed_{kind}.json").is_file():
-        raise FileError(
-            f"{kit} is not the start-up kit of a FLARE {kind}: it has no startup/fed_{kind}.json; "
-            "give the folder that `silomix flare provision`, or `enrol` for a site, made for it"
-        )
-    return kit.resolve()
-
-
-def read_startup(kit: Path, kind: str) -> dict[str, Any]:
-    """Return what a kit says of its participant: a site's name is its ``fqsn``."""
-    return dict(read_json(kit_folder(kit, kind) / "startup" / f"fed_{kind}.json")[kind])
-
-
-def server_command(kit: Path, journals: Path | None = None) -> list[str]:
-    """Write the server's rules into its kit, and return the command that starts it.
-
-    Parameters
-    ----------
-    journals : folder of the silos' answers; in the kit when None.
-    """
-    folder, resources = _open_kit(kit, "server", CONTROLLER)
-    resources["servers"][0]["heart_beat_timeout"] = DEAD_AFTER
-    # FLARE's own places for these are outside the kit
-    storage = resources["snapshot_persistor"]["args"]["storage"]["args"]
-    storage["root_dir"] = str(folder / "snapshots")
-    for component in resources["components"]:
-        if component["id"] == "job_manager":
-            component["args"]["uri_root"] = str(folder / "jobs")
-    write_json(folder / RESOURCES, resources)
-    settings = {"journals": str((journals or folder / "journals").resolve())}
-    write_json(folder / "local" / SETTINGS_FILE, settings, private=True)
-    return _command(folder, "server", "server_train")
-
-
-def site_command(kit: Path, settings: Mapping[str, Any]) -> list[str]:
-    """Write a site's rules and settings into its kit, and return the command that starts it.
-
-    Parameters
-    ----------
-    settings : of `open_own_silo`.
-    """
-    folder, resources = _open_kit(kit, "client", EXECUTOR)
-    resources["allow_log_streaming"] = False
-    parts = resources["components"]
-    resources["components"] = [part for part in parts if part["id"] != "site_log_streamer"]
-    write_json(folder / RESOURCES, resources)
-    local = folder / "local"
-    rules = read_json(local / "authorization.json.default")
-    rules["permissions"] = {"project_admin": AT_A_SITE}
-    write_json(local / "authorization.json", rules)
-    write_json(local / SETTINGS_FILE, settings, private=True)
-    name = read_startup(folder, "client")["fqsn"]
-    beat = f"heart_beat_interval={HEARTBEAT}"
-    return _command(folder, "client", "client_train", f"uid={name}", beat)
-
-
-def become(command: list[str]) -> None:
-    """Turn this process into FLARE's, so that signals reach it."""
-    # FLARE's logs and job folders may quote a row: they are their owner's alone
-    os.umask(NOBODY_ELSE)
-    os.execve(command[0], command, os.environ | VARIABLES)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return what a JSON file holds."""
-    return dict(json.loads(path.read_text(encoding="utf-8")))
-
-
-def write_json(path: Path, content: Mapping[str, Any], *, private: bool = False) -> None:
-    """Write a mapping as JSON, whole or not at all; `private` for its owner alone."""
-    replace_file(path, json.dumps(content, indent=1, default=str).encode(), private=private)
-
-
-def _open_kit(kit: Path, kind: str, allowed: str) -> tuple[Path, dict[str, Any]]:
-    """Keep everybody else out of a kit: it has a private key, logs and settings.
-
-    Returns
-    -------
-    The kit's folder, and its resources, with the one class that a job may name.
-    """
-    folder = kit_folder(kit, kind)
-    with contextlib.suppress(PermissionError):  # one that is shared stays as its owner made it
-        folder.chmod(OWNERS_FOLDER)
-    for log in filter(Path.is_file, folder.glob("*log*")):
-        private_file(log)
-    (folder / "transfer").mkdir(exist_ok=True)
-    return folder, read_json(folder / f"{RESOURCES}.default") | {"class_allow_list": [allowed]}
-
-
-def _command(folder: Path, kind: str, module: str, *more: str) -> list[str]:
-    program = [sys.executable, "-m", f"nvflare.private.fed.app.{kind}.{module}"]
-    settings = ["secure_train=true", f"org={ORGANISATION}", "config_folder=config", *more]
-    return [*program, "-m", str(folder), "-s", f"fed_{kind}.json", "--set", *settings]
