@@ -14,6 +14,7 @@ from shutil import copytree
 import numpy as np
 import pandas as pd
 import pytest
+from cases.cli_cases import mode
 from typer.testing import CliRunner
 
 import silomix
@@ -23,6 +24,8 @@ from silomix.cli.prepare import compare, run_demo
 from silomix.cli.terminal import EXITS, as_option
 from silomix.errors import DataWarning, SettingsError
 from silomix.messages.progress import Progress
+from silomix.model.reading import read_table
+from silomix.model.spreadsheet import write_table
 from silomix.study.keywords import SETTINGS
 
 SHORT = ["--iterations", "400", "--threads", "1"]
@@ -497,7 +500,9 @@ def fitted(tmp_path_factory):
 def test_a_name_goes_into_all_files_of_a_fit_and_ids_stay(fitted, tmp_path):
     out = tmp_path / "results"
     copytree(fitted[1], out)
-    labels = (out / "labels.csv").read_bytes()
+    labels = pd.read_csv(out / "labels.csv").assign(id=["=1", "007"] * 200)
+    write_table(labels, out / "labels.csv")
+    labels = read_table(out / "labels.csv").to_native()
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     assert run("report", out, "--name", "0=frail").exit_code == 4
     assert run("report", out, "--name", "0=frail", "--out", out / "new.html").exit_code == 0
@@ -508,7 +513,13 @@ def test_a_name_goes_into_all_files_of_a_fit_and_ids_stay(fitted, tmp_path):
     for name in ("cluster_sizes.csv", "profiles.csv", "contrast.csv", "summary.txt", "report.html"):
         assert "frail" in (out / name).read_text(encoding="utf-8"), name
     assert silomix.load(out / "posterior.silomix").names == {0: "frail"}
-    assert (out / "labels.csv").read_bytes() == labels
+    for _ in range(2):
+        labelled = read_table(out / "labels.csv").to_native()
+        assert list(labelled)[2:4] == ["cluster", "name"]
+        assert labelled.pop("name").isin(["frail"]).tolist() == (labels["cluster"] == "0").tolist()
+        assert labelled.equals(labels)
+        assert mode(out / "labels.csv") == 0o600
+        assert run("report", out, "--name", "0=frail", "--force").exit_code == 0
     assert {path.name for path in out.iterdir()} == RESULTS
 
 
@@ -793,3 +804,25 @@ def test_interruption(tmp_path, table):
     assert out == ""
     assert err == ("Interrupted: with --checkpoint, the same command continues where it stopped\n")
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SilomixWarning")
+def test_a_new_page_keeps_the_comparison_of_other_columns(fitted, tmp_path):
+    """It cannot be made without the rows: the page is not written anew without it."""
+    table, out = tmp_path / "t.csv", tmp_path / "results"
+    copytree(fitted[1], out)
+    rows = pd.read_csv(fitted[0])
+    rows.assign(died=rows.index % 3 // 2).to_csv(table, index=False)
+    asked = ["--table", table, "--silo", "silo", "--outside", "died"]
+    assert run("report", out, *asked, "--force").exit_code == 0
+    page, numbers = (out / "report.html").read_bytes(), (out / "outside.csv").read_bytes()
+    refused = run("report", out, "--name", "0=frail", "--force")
+    assert refused.exit_code == 4
+    assert "give --table and --outside again" in words(refused.stderr)
+    assert (out / "report.html").read_bytes() == page
+    assert (out / "outside.csv").read_bytes() == numbers
+    assert run("report", out, *asked, "--name", "0=frail", "--force").exit_code == 0
+    assert "died" in (out / "report.html").read_text(encoding="utf-8")
+    for name in ("report.html", "outside.csv", "labels.csv"):
+        assert "frail" in (out / name).read_text(encoding="utf-8")
+    assert run("report", out, "--name", "0=old", "--out", tmp_path / "new.html").exit_code == 0

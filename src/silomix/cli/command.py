@@ -16,7 +16,6 @@ from silomix.model.numbers import guess_told
 from silomix.model.reading import Table
 from silomix.model.table import expand, infer_schema
 from silomix.posterior import Posterior
-from silomix.report.results_folder import write_posterior
 from silomix.report.summary import posterior_record, posterior_view
 from silomix.study import Study, make_study
 from silomix.study.keywords import PRESETS, SETTINGS, called_here
@@ -301,9 +300,8 @@ def study_of(
 
 
 def show_results(
-    out: Path, posterior: Posterior, first: str = "", *others: Path, **more: object
+    out: Path, posterior: Posterior, files: Sequence[Path], first: str = "", **more: object
 ) -> Shown:
-    """Write a posterior's results, and return them with `others` and whatever `more` there is."""
-    files = [*write_posterior(out, posterior), *others]
-    record = posterior_record(posterior) | more | {"files": files}
+    """Return what a posterior's results are, where they were written, and `more`."""
+    record = posterior_record(posterior) | more | {"files": [*files]}
     return Shown(record, posterior_view(posterior), f"{first}Results: {out}")

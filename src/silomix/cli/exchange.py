@@ -20,10 +20,16 @@ from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
 from silomix.messages import REFUSALS, Release
 from silomix.messages.progress import showing
-from silomix.model.files import private_file
+from silomix.model.files import finishing, private_file
 from silomix.model.sentences import listing
 from silomix.report.display import frame_view, printable
-from silomix.report.results_folder import check_free, posterior_files
+from silomix.report.results_folder import (
+    check_free,
+    has_results,
+    is_saved,
+    posterior_files,
+    write_posterior,
+)
 from silomix.report.run_sections import reply
 from silomix.report.summary import json_lines
 from silomix.silo.local import Silo, open_site, place_in, write_labels
@@ -60,8 +66,9 @@ def coordinate_command(
     silomix coordinate study.toml --exchange exchange --out results
     """
     _check_outside(exchange, out=out)
-    check_free(posterior_files(out), force=force)
-    plan = read_study(study)
+    plan, files = read_study(study), posterior_files(out)
+    is_done = not force and has_results(out, plan)
+    check_free([] if is_done else files, force=force)
     silos = FileExchange(exchange, plan)
     try:
         with showing(quiet=quiet) as report:
@@ -70,7 +77,14 @@ def coordinate_command(
         ended = waiting if waiting.missing else SiloError()  # nobody is left who will answer
         return _show_open(waiting, exit_code(ended))
     answered = f"Questions: {silos.asked}, all answered\n"
-    return show_results(out, posterior, answered, questions=silos.asked)
+    if is_done:
+        # other answers by now, or names that somebody gave
+        check_free([] if is_saved(out, posterior) else files, force=False)
+        files = [file for file in files if file.exists()]
+    else:
+        with finishing(files):
+            files = write_posterior(out, posterior)
+    return show_results(out, posterior, files, answered, questions=silos.asked)
 
 
 @command(settings={"silo_column": str, "frequency": str, "id_column": str, "table_name": str})
@@ -175,7 +189,8 @@ def combine_command(
     settings["transforms"] = by_column("--transform", transform)
     settings["prior"] = {n: _pair(law) for n, law in by_column("--prior", prior).items()}
     posterior = combine_releases(folders, aggregation=aggregation, **settings)
-    return show_results(out, posterior)
+    with finishing(posterior_files(out)):
+        return show_results(out, posterior, write_posterior(out, posterior))
 
 
 def _pair(law: str) -> list[float]:

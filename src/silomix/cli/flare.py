@@ -11,7 +11,8 @@ from rich.text import Text
 from silomix.cli.command import WHERE, command, show_results
 from silomix.cli.terminal import Shown
 from silomix.messages.progress import showing
-from silomix.report.results_folder import check_free, posterior_files
+from silomix.model.files import finishing
+from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.silo.local import place_in
 from silomix.study import digest, read_study
 from silomix.transports.flare import session, startup_kit
@@ -197,7 +198,8 @@ def run_command(
     --------
     silomix flare run study.toml --admin kits/admin --out results
     """
-    check_free([*posterior_files(out), out / RUN_FILE], force=force)
+    files = [*posterior_files(out), out / RUN_FILE]
+    check_free(files, force=force)
     plan = read_study(study)
     with showing(quiet=quiet) as report:
         left_out = asking.pop("without", ())
@@ -209,9 +211,10 @@ def run_command(
             "All answers were in the journal of an earlier run: no silo was asked again. To ask "
             "again, delete the study's folder in the server's journals.\n"
         )
-    shown = show_results(out, posterior, first, out / RUN_FILE)
-    startup_kit.write_json(out / RUN_FILE, asdict(outcome))
-    return shown
+    with finishing(files):
+        written = write_posterior(out, posterior)
+        startup_kit.write_json(out / RUN_FILE, asdict(outcome))
+    return show_results(out, posterior, [*written, out / RUN_FILE], first)
 
 
 @command()

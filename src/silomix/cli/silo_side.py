@@ -20,6 +20,7 @@ from silomix.messages.folder import check_target, read_release, write_release
 from silomix.messages.progress import showing
 from silomix.messages.release_explained import explain
 from silomix.model.draws import LocalPosterior
+from silomix.model.files import finishing
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Shard
 from silomix.model.table import load
@@ -85,7 +86,8 @@ def sample_command(
     if study is not None and settings:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
         raise typer.BadParameter(f"{study} has every setting; leave out {options}")
-    check_free(silo_files(out, keep_draws=keep_draws), force=force)
+    files = silo_files(out, keep_draws=keep_draws)
+    check_free(files, force=force)
     frame = read_table(table)
     if study is not None:
         plan = read_study(study)
@@ -101,7 +103,8 @@ def sample_command(
     shard = load(rows, schema=plan.table_schema, frequency=frequency, where=name)
     own = Silo(name, place_in(plan, name), shard, plan, checkpoint=checkpoint)
     posterior = sample_rows(own, threads, quiet=quiet)
-    files = write_silo(out, name, posterior, keep_draws=keep_draws)
+    with finishing(files):
+        write_silo(out, name, posterior, keep_draws=keep_draws)
     record = silo_record(name, posterior) | {"files": files}
     return Shown(record, silo_view(name, posterior), f"Results: {out}")
 

@@ -104,7 +104,8 @@ def check_target(target: Path, *, force: bool = False) -> None:
     """
     with writing(target, FileError):
         taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
-        replaceable = taken and (target / HEAD).is_file()
+        # what a writer was stopped in removing has its successor beside it
+        replaceable = taken and ((target / HEAD).is_file() or _scratch(target).exists())
     if taken and not (force and replaceable):
         advice = "give another folder" + (", or --force to replace it" if replaceable else "")
         raise SettingsError(f"{target} exists already; {advice}")
@@ -124,7 +125,7 @@ def write_folder(target: Path, files: Iterable[tuple[str, bytes]]) -> None:
     FileError
         When it cannot be written.
     """
-    scratch = target.with_name(f".{target.name}.partial")
+    scratch = _scratch(target)
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         with writing(target, FileError):
@@ -136,6 +137,10 @@ def write_folder(target: Path, files: Iterable[tuple[str, bytes]]) -> None:
             scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _scratch(target: Path) -> Path:
+    return target.with_name(f".{target.name}.partial")
 
 
 def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from silomix.errors import DataError, SettingsError, StudyMismatch
 from silomix.model.families.rows import Rows
+from silomix.model.files import finishing
 from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand, load
@@ -192,7 +193,8 @@ def write_labels(silo: Silo, loaded: Loaded) -> Path | None:
     silos = np.full(len(membership), silo.name, dtype=object)
     columns = label_columns(silos, membership, loaded.ids, probabilities=False)
     path = folder / "labels.csv"
-    write_table(pd.DataFrame(columns | {"row": loaded.rows}), path, private=True)
+    with finishing([path]):
+        write_table(pd.DataFrame(columns | {"row": loaded.rows}), path, private=True)
     return path
 
 
