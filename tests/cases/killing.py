@@ -27,9 +27,10 @@ def run_until(args, place, last, output):
     def counting(call):
         def counted(path, *more, **options):
             nonlocal calls
-            calls += isinstance(path, int) or Path.cwd() in (Path.cwd() / path).parents
-            if calls == last:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if isinstance(path, int) or Path.cwd() in (Path.cwd() / path).parents:
+                calls += 1
+                if calls == last:
+                    os.kill(os.getpid(), signal.SIGKILL)
             return call(path, *more, **options)
 
         return counted

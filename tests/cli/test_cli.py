@@ -806,7 +806,7 @@ def test_interruption(tmp_path, table):
     assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.filterwarnings("ignore::silomix.errors.SilomixWarning")
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
 def test_a_new_page_keeps_the_comparison_of_other_columns(fitted, tmp_path):
     """It cannot be made without the rows: the page is not written anew without it."""
     table, out = tmp_path / "t.csv", tmp_path / "results"
