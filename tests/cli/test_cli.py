@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from shutil import copytree
 
 import numpy as np
@@ -826,3 +827,32 @@ def test_a_new_page_keeps_the_comparison_of_other_columns(fitted, tmp_path):
     for name in ("report.html", "outside.csv", "labels.csv"):
         assert "frail" in (out / name).read_text(encoding="utf-8")
     assert run("report", out, "--name", "0=old", "--out", tmp_path / "new.html").exit_code == 0
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+@pytest.mark.usefixtures("without_pictures")
+def test_names_that_reorder_text_or_are_not_seen_are_shown_escaped(tmp_path, monkeypatch, rng):
+    """On a screen and in texts for people; tables for programs have them as they are."""
+    monkeypatch.chdir(tmp_path)
+    age, dose, levels = "ag\u202ee", "do\u200bse", np.array(["\u2066a", "b\u00a0c"])
+    rows = {age: levels[rng.integers(0, 2, 60)], dose: rng.normal(size=60).round(3)}
+    pd.DataFrame(rows).to_csv("t.csv", index=False)
+    study = run("study", "t.csv", "--silos", "north", "--title", "up\u202edown", "--out", "s.toml")
+    line = ["t.csv", "--study", "s.toml", "--silo", "north"]
+    sampled = run("sample", *line, "--out", "sampled")
+    released = run("release", *line, "--out", "released", "--policy", "open")
+    fitted = run("fit", "t.csv", *SHORT, "--out", "fitted")
+    refused = run("fit", "t.csv", "--silo", f"x\u202e{age}", "--out", "no")
+    unusable = run("fit", "t.csv", "--outside", f"{age}=\u200b", "--out", "no")
+    asked = run("coordinate", "s.toml", "--exchange", "exchange", "--out", "no")
+    told = [study, sampled, released, fitted, refused, unusable, asked]
+    texts = [each.output for each in told]
+    assert [each.exit_code for each in told] == [0, 0, 0, 0, 3, 3, 7], texts
+    files = ["sampled/summary.txt", "fitted/summary.txt", "released/README.txt"]
+    files += ["exchange/README.txt", "fitted/report.html"]
+    texts += [Path(file).read_text(encoding="utf-8") for file in files]
+    for text in texts:
+        assert not set(text) & set("\u202e\u200b\u2066"), text
+    assert r"ag\u202ee" in study.stdout and "b\u00a0c" in study.stdout
+    assert r"do\u200bse" in texts[len(told) + 2]
+    assert pd.read_csv("fitted/profiles.csv")["variable"].isin([age, dose]).all()

@@ -234,7 +234,7 @@ def test_off_a_terminal_a_study_needs_a_word(desk, tmp_path):
     result = run(*ASKED)
     assert result.exit_code == USAGE
     for told in (
-        "  title: All hearts\ufffd\ufffdof the north\n",
+        "  title: All hearts\\n\\u202eof the north\n",
         f"  digest: {digest(desk.study)}\n",
         "  silos: silo 1, silo 2\n",
         "  variables: x1, x2, x5\n",

@@ -12,8 +12,9 @@ from silomix.cli.command import command, split
 from silomix.cli.terminal import Shown
 from silomix.ehr import EhrTable, Engine, InDatabase, LongColumns, read_long, read_omop
 from silomix.model.files import finishing
+from silomix.model.sentences import printable
 from silomix.model.spreadsheet import write_table
-from silomix.report.display import frame_view, printable
+from silomix.report.display import frame_view
 from silomix.report.results_folder import check_free
 from silomix.report.summary import json_lines
 

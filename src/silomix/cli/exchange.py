@@ -21,8 +21,8 @@ from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatc
 from silomix.messages import REFUSALS, Release
 from silomix.messages.progress import showing
 from silomix.model.files import finishing, private_file
-from silomix.model.sentences import listing
-from silomix.report.display import frame_view, printable
+from silomix.model.sentences import listing, printable, printable_lines
+from silomix.report.display import frame_view
 from silomix.report.results_folder import (
     check_free,
     has_results,
@@ -222,7 +222,7 @@ def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
         f"  questions: {asks}. As far as the policy allows, it asks for",
         *(f"    - {line}" for line in exchange_folder.asked_for(plan)),
     )
-    typer.echo("\n".join(lines), err=True)
+    typer.echo(printable_lines("\n".join(lines)), err=True)
     if yes:
         return
     if not _at_a_terminal():

@@ -23,8 +23,9 @@ from silomix.model.draws import LocalPosterior
 from silomix.model.files import finishing
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Shard
+from silomix.model.sentences import printable
 from silomix.model.table import load
-from silomix.report.display import frame_view, printable
+from silomix.report.display import frame_view
 from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.run_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view

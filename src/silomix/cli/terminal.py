@@ -119,10 +119,13 @@ def show(found: Shown, *, as_json: bool) -> None:
     if as_json:
         text = json.dumps(found.record, indent=2, ensure_ascii=False, allow_nan=False, default=str)
     else:
+        from silomix.model.sentences import printable_lines
+        from silomix.report.display import Escaped
+
         console = Console(highlight=False)
         with console.capture() as captured:
-            console.print(found.view)
-        text = captured.get() + found.last
+            console.print(Escaped(found.view))
+        text = captured.get() + printable_lines(found.last)
     try:
         typer.echo(text, color=True)  # the console has left colours out where they do not belong
     except BrokenPipeError:
@@ -146,7 +149,10 @@ def _explanation(error: BaseException) -> tuple[str, str]:
 
 def _print_message(kind: str, message: str, style: str) -> None:
     console = Console(stderr=True, highlight=False)
-    console.print(Text.assemble((f"{kind}: ", style), message), soft_wrap=True)
+    from silomix.model.sentences import printable_lines
+
+    text = Text.assemble((f"{kind}: ", style), printable_lines(message))
+    console.print(text, soft_wrap=True)
 
 
 @contextmanager

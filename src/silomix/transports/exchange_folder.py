@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
 from silomix.messages.container import LARGEST_HEAD, read_json
 from silomix.model.files import read_file, replace_file, writing
+from silomix.model.sentences import printable_lines
 from silomix.study import FewRounds, Study, digest
 
 if TYPE_CHECKING:
@@ -193,7 +194,8 @@ def readme(study: Study) -> str:
     silos = "\n".join(f"    {silo_folder(study.silos, name)}    {name}" for name in study.silos)
     title = f": {' '.join(study.title.split())}" if study.title else ""
     asked = "\n".join(f"    - {line}" for line in asked_for(study))
-    return README_TEXT.format(title=title, digest=digest(study)[:12], asked=asked, silos=silos)
+    text = README_TEXT.format(title=title, digest=digest(study)[:12], asked=asked, silos=silos)
+    return printable_lines(text)
 
 
 def asked_for(study: Study) -> list[str]:
