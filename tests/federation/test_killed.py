@@ -132,7 +132,7 @@ def desk(tmp_path_factory, processes):
         own = rows[rows["silo"] == name].drop(columns="silo")
         own.to_csv(begun / f"site{place}" / "table.csv", index=False)
     events = [(f"p{row % 40}", f"c{row % 7}") for row in range(100)]
-    pd.DataFrame(events, columns=["person_id", "code"]).to_csv(begun / "events.csv", index=False)
+    pd.DataFrame(events, columns=["person", "code"]).to_csv(begun / "events.csv", index=False)
     codes = [(f"condition {code}", f"c{code}") for code in range(7)]
     pd.DataFrame(codes, columns=["condition", "code"]).to_csv(begun / "codes.csv", index=False)
     desk = Desk(base, processes)

@@ -198,14 +198,15 @@ def report_command(
     }
     last = [f"Report: {page}"]
     how = given(threads=threads, na_values=na_values(na_value))
-    with finishing(files):
+    renamed = results if name and force and out is None and results.is_dir() else None
+    with finishing([*files, *(folder.posterior_files(renamed) if renamed else [])]):
         if table is not None and covariates is not None:
             asked, own = _outside_columns(covariates, None), replace(posterior, backend="pandas")
             write_table(regress_membership(own, table, asked, **how), page.with_name(ODDS))
             last.append(f"Odds of membership: {page.with_name(ODDS)}")
-        if name and force and out is None and results.is_dir():
-            folder.write_names(results, posterior)
-            last.append(f"Names are now in the files of {results}, too")
+        if renamed is not None:
+            folder.write_names(renamed, posterior)
+            last.append(f"Names are now in the files of {renamed}, too")
         if table is None or outside is None:
             write_report(posterior, page)
         else:

@@ -24,7 +24,7 @@ from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, 
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.model.families import make_family
-from silomix.model.files import read_file, replace_file, writing
+from silomix.model.files import finishing, read_file, replace_file, unfinished, writing
 from silomix.model.prior import Prior
 
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ def write_release(
     target = Path(folder)
     check_target(target, force=force)
     files = release_files(release, schema)
-    write_folder(target, files.items())
+    with writing(target, FileError):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with finishing([target]):
+        write_folder(target, files.items())
     return [target / name for name in files]
 
 
@@ -93,7 +96,7 @@ def _sha256(content: bytes) -> str:
 
 
 def check_target(target: Path, *, force: bool = False) -> None:
-    """Refuse a folder with anything in it, unless a message may be replaced.
+    """Refuse a folder with anything in it, unless a message may be replaced or was left unfinished.
 
     Raises
     ------
@@ -104,9 +107,8 @@ def check_target(target: Path, *, force: bool = False) -> None:
     """
     with writing(target, FileError):
         taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
-        # what a writer was stopped in removing has its successor beside it
-        replaceable = taken and ((target / HEAD).is_file() or _scratch(target).exists())
-    if taken and not (force and replaceable):
+        replaceable = taken and (target / HEAD).is_file()
+    if taken and not (force and replaceable) and not unfinished([target]):
         advice = "give another folder" + (", or --force to replace it" if replaceable else "")
         raise SettingsError(f"{target} exists already; {advice}")
 
@@ -125,7 +127,7 @@ def write_folder(target: Path, files: Iterable[tuple[str, bytes]]) -> None:
     FileError
         When it cannot be written.
     """
-    scratch = _scratch(target)
+    scratch = target.with_name(f".{target.name}.partial")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         with writing(target, FileError):
@@ -137,10 +139,6 @@ def write_folder(target: Path, files: Iterable[tuple[str, bytes]]) -> None:
             scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _scratch(target: Path) -> Path:
-    return target.with_name(f".{target.name}.partial")
 
 
 def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:

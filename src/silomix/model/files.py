@@ -75,7 +75,7 @@ def finishing(files: Sequence[Path]) -> Iterator[None]:
 
     Parameters
     ----------
-    files : of one folder, made where there is none.
+    files : of one folder, made where there is none; or one folder that is written as a whole.
     """
     marker = _marker(files)
     with writing(files[0]):
@@ -83,7 +83,8 @@ def finishing(files: Sequence[Path]) -> Iterator[None]:
         if marker.exists():  # of a stopped command, parts of files are left as well
             for file in files:
                 for part in file.parent.glob(f".{glob.escape(file.name)}.*"):
-                    part.unlink()
+                    if not part.is_dir():
+                        part.unlink()
         lines = [STOPPED, *(file.name for file in files)]
         replace_file(marker, "\n".join(lines).encode(), alone=True)
     yield
