@@ -612,10 +612,34 @@ def test_fit_without_local_clusters_leaves_nothing_of_another_run(tmp_path, fitt
 
 
 def test_fit_needs_the_extra_before_it_samples(tmp_path, fitted, monkeypatch):
-    monkeypatch.setattr("silomix.api.find_spec", lambda name: None)
+    monkeypatch.setattr("silomix.silo.partition.find_spec", lambda name: None)
     result = run("fit", fitted[0], "--silo", "silo", "--preset", "paper", "--out", tmp_path / "r")
     assert result.exit_code == 4
     assert "pip install 'silomix[pam]'" in result.stderr
+
+
+def test_a_study_that_needs_the_extra_is_made_without_it_and_refused_by_the_silo_at_once(
+    table, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("silomix.silo.partition.find_spec", lambda name: None)
+    monkeypatch.setattr("silomix.silo.local.sample_in_blocks", pytest.fail)
+    columns = ["--silo", "silo", "--exclude", "x9"]
+    made = run("study", table, *columns, "--preset", "paper", "--out", "study.toml")
+    assert made.exit_code == 0, made.output
+    asked = run("coordinate", "study.toml", "--exchange", "exchange", "--out", "results")
+    assert asked.exit_code == 7, asked.output
+    own = ["--silo", "silo 1", "--silo-column", "silo", "--study", "study.toml"]
+    for line in (
+        ["answer", "exchange", "--data", table, *own],
+        ["release", table, *own, "--policy", "open", "--out", "released"],
+        ["sample", table, *own, "--out", "sampled"],
+        ["sample", table, "--partition", "pam", "--out", "sampled"],
+    ):
+        result = run(*line)
+        assert result.exit_code == 4, result.output
+        assert "--partition 'pam', also part of --preset 'paper'" in words(result.stderr)
+        assert "pip install 'silomix[pam]'" in result.stderr
 
 
 def test_assign_gives_old_rows_their_old_labels(tmp_path, fitted):

@@ -19,7 +19,7 @@ from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand, load
 from silomix.posterior.membership import label_columns
 from silomix.silo.ledger import Account, open_account
-from silomix.silo.partition import partition
+from silomix.silo.partition import need_package, partition
 from silomix.silo.relabel import align_draws
 from silomix.silo.release import fold_small, make_release
 from silomix.silo.sampler import Job, sample_in_blocks
@@ -74,6 +74,11 @@ class Silo:
     checkpoint: Path | None = None
     progress: Report | None = None
     account: Account | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what would fail after hours of sampling."""
+        if self.study.strategy != "exact":
+            need_package(self.study.local.partition)
 
     @cached_property
     def rows(self) -> Rows:
