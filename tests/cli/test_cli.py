@@ -449,7 +449,8 @@ def test_mismatches(tmp_path, table):
     assert stranger.exit_code == 5
     assert "the study has no silo 'c'; its roster is 'a', 'b'" in stranger.stderr
     kept = ["--checkpoint", tmp_path / "checkpoint"]
-    assert run("sample", table, *SHORT, *kept, "--out", tmp_path / "r").exit_code == 0
+    sampled = run("sample", table, *SHORT, *kept, "--out", tmp_path / "r")
+    assert "may be deleted now (" in sampled.stdout
     other = run("sample", table, *SHORT, *kept, "--seed", 9, "--out", tmp_path / "s")
     assert other.exit_code == 5
     assert "belongs to another run: seed is 0 there and 9 here" in other.stderr
@@ -675,6 +676,23 @@ def test_assign_new_rows(tmp_path, fitted, seed):
         assert record["rows_of_other_silos"] == strangers
     without = run("assign", saved, fitted[0], "--out", tmp_path / "w.csv")
     assert "to use their own, give --silo 'silo'" in without.stderr
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.DataWarning")
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_rows_of_one_table_are_of_no_other_silo(table, tmp_path):
+    kept, out = tmp_path / "kept", tmp_path / "one"
+    line = ["--exclude", "silo", *SHORT, "--checkpoint", kept, "--out", out]
+    fitted = run("fit", table, *line)
+    assert f" MB): {kept}\nResults: {out}\n" in fitted.stdout
+    assert "Checkpoint, which may be deleted now (" in fitted.stdout
+    result = run("assign", out, table, "--quiet", "--out", tmp_path / "l.csv")
+    assert result.exit_code == 0, result.output
+    assert "not fitted" not in result.output
+    named = run("assign", out, table, "--silo", "silo", "--out", tmp_path / "l.csv", "--force")
+    assert (
+        "Rows of silos that were not fitted, labelled by the overall weights: 400" in named.stdout
+    )
 
 
 def test_assign_refuses_other_tables(tmp_path, fitted):

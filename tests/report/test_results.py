@@ -145,7 +145,7 @@ def test_assigned_rows(whole):
     table = pd.DataFrame({"smoker": ["no", "yes", None], "stage": ["I", "II", "III"], "sex": "f"})
     table["site"] = ["north", None, "west"]
     table["patient"] = ["a", "b", "c"]
-    labels = whole.labels_frame("patient", table=table, silo="site", threads=1)
+    labels = whole.labels_frame(table, "site", id="patient", threads=1)
     assert labels["id"].tolist() == ["a", "b", "c"]
     expected = whole.membership(table, silo="site")
     assert labels["row"].tolist() == [1, 2, 3]

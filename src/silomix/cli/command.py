@@ -63,7 +63,7 @@ TEXTS = {
         "ledger": "File that records what left (default silomix-ledger.json beside the table).",
         "table_name": "What the ledger calls the table, wherever it is; its path by default.",
         "force": "Replace files that exist already.",
-        "quiet": "Do not show progress, or which kinds were guessed.",
+        "quiet": "Do not show progress, notices, or which kinds were guessed.",
         "as_json": "Print the result as JSON and nothing else.",
         "debug": "Show the traceback of an error, for a bug report.",
     },
@@ -109,7 +109,7 @@ def command(
     def decorate(function: Callable[..., Shown | None]) -> Callable[..., None]:
         @wraps(function)
         def run(*, debug: bool, as_json: bool = False, **options: Any) -> None:
-            with explaining(debug=debug):
+            with explaining(debug=debug, quiet=bool(options.get("quiet"))):
                 found = function(**given(**options))
                 if found is not None:
                     show(found, as_json=as_json)
@@ -252,6 +252,13 @@ def tell_guess(study: Study, kind: Sequence[str] | None, *, quiet: bool) -> list
     variables, declared = study.table_schema.variables, by_column("--kind", kind)
     told = guess_told(variables, declared, "--kind")
     return [told] if told else []
+
+
+def tell_checkpoint(folder: Path | None) -> list[str]:
+    """Return a line on a checkpoint that has done its work, if there is one."""
+    files = [path for path in (folder.rglob("*") if folder else ()) if path.is_file()]
+    size = sum(path.stat().st_size for path in files) / 1e6
+    return [f"Checkpoint, which may be deleted now ({size:,.1f} MB): {folder}"] if files else []
 
 
 def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:

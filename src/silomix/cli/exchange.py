@@ -14,7 +14,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from silomix.cli.command import by_column, command, settings_of, show_results
+from silomix.cli.command import by_column, command, settings_of, show_results, tell_checkpoint
 from silomix.cli.terminal import Shown, exit_code
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
@@ -151,6 +151,8 @@ def answer_command(
         f"To the coordinator: {exchange / exchange_folder.ANSWERS / own}\nStays here: {home}\n"
         f"Counted in: {record['ledger']}"
     )
+    if opened.store.kept is not None and opened.checkpoint is not None:
+        last = "\n".join([*tell_checkpoint(opened.checkpoint), last])
     if labels:
         last += f"\nClusters of the rows, which stay here too: {labels}"
     refused = any(item.refused for item in done)

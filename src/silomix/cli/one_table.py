@@ -18,6 +18,7 @@ from silomix.cli.command import (
     na_values,
     settings_of,
     split,
+    tell_checkpoint,
     tell_guess,
 )
 from silomix.cli.terminal import Shown, noting
@@ -94,13 +95,13 @@ def fit_command(
     posterior = replace(posterior, diagnostics=judged)
     record = summary.posterior_record(posterior)
     last = tell_guess(posterior.study, settings.get("kind"), quiet=quiet) + tell_seconds(seconds)
+    last += tell_checkpoint(settings.get("checkpoint"))
     with finishing(files):
         files = folder.write_posterior(out, posterior)
         if others:
             threads, codes = settings.get("threads"), keywords.get("na_values")
-            how = given(method=outside_method, threads=threads, na_values=codes)
-            if outside_method == "labels":
-                how["labels"] = posterior.labels
+            labels = posterior.labels if outside_method == "labels" else None
+            how = given(method=outside_method, threads=threads, na_values=codes, labels=labels)
             compared = compare_outside(posterior, expand(table, frequency), others, silo, **how)
             last += _write_outside(compared, out / folder.PAGE, record)
             files.append(out / OUTSIDE)
@@ -122,6 +123,7 @@ def assign_command(
     name: list[str] | None = None,
     threads: int | None = None,
     force: bool = False,
+    quiet: bool = False,  # noqa: ARG001 (as for every command, notices are left out)
 ) -> Shown:
     """Find the cluster of each row of a table, old or new, under a saved posterior.
 
@@ -139,7 +141,7 @@ def assign_command(
     folder.check_free([out], force=force)
     found = _load(results, name)
     how: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
-    labels = found.labels_frame(id_column, table=table, silo=silo, frame_like="pandas", **how)
+    labels = found.labels_frame(table, silo, id=id_column, frame_like="pandas", **how)
     with finishing([out]):
         write_table(labels, out, private=True)
     record = summary.assigned_record(found, labels) | {"files": [out]}

@@ -13,7 +13,15 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix.cli.command import COLUMNS, by_column, command, settings_of, split, study_of
+from silomix.cli.command import (
+    COLUMNS,
+    by_column,
+    command,
+    settings_of,
+    split,
+    study_of,
+    tell_checkpoint,
+)
 from silomix.cli.terminal import Shown
 from silomix.messages import Release
 from silomix.messages.folder import check_target, read_release, write_release
@@ -107,7 +115,8 @@ def sample_command(
     with finishing(files):
         write_silo(out, name, posterior, keep_draws=keep_draws)
     record = silo_record(name, posterior) | {"files": files}
-    return Shown(record, silo_view(name, posterior), f"Results: {out}")
+    last = [*tell_checkpoint(checkpoint), f"Results: {out}"]
+    return Shown(record, silo_view(name, posterior), "\n".join(last))
 
 
 def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosterior:
@@ -189,7 +198,8 @@ def release_command(
     place = place_in(plan, silo)
     own = Silo(silo, place, loaded.shard, plan, policy=rules, checkpoint=checkpoint)
     made = release_of(own, sample_rows(own, threads, quiet=quiet), inside=True)
-    return _write_release(made, plan, account, out, force=force)
+    shown = _write_release(made, plan, account, out, force=force)
+    return shown._replace(last="\n".join([*tell_checkpoint(checkpoint), shown.last]))
 
 
 def read_elsewhere(

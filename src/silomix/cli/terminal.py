@@ -85,16 +85,16 @@ def as_option(name: str, value: object) -> str:
 
 
 @contextmanager
-def explaining(*, debug: bool) -> Iterator[None]:
+def explaining(*, debug: bool, quiet: bool = False) -> Iterator[None]:
     """Run a command's body: warnings in words, errors as one block and an exit code.
 
-    With `debug` the traceback comes too. Off a terminal, notices about the progress of the work
-    are left out.
+    With `debug` the traceback comes too. With `quiet`, and off a terminal, notices about the
+    progress of the work are left out.
     """
     logger = logging.getLogger("silomix")
     level = logger.level
     try:
-        if not sys.stderr.isatty():
+        if quiet or not sys.stderr.isatty():
             logger.setLevel(logging.ERROR)
         with _warnings_in_words():
             yield

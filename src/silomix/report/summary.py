@@ -148,12 +148,15 @@ def _holders_view(posterior: Posterior) -> TerminalTable:
 def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:
     """Return for a program how many rows each cluster got, by `Posterior.labels_frame`."""
     sizes = np.bincount(labels["cluster"], minlength=posterior.n_clusters)
+    others = ~labels["silo"].isin(posterior.silos)
+    if len(posterior.silos) == 1:
+        others &= labels["silo"].notna()  # who fitted one table has no silos to name
     return {
         "rows": len(labels),
         "clusters": posterior.n_clusters,
         "sizes": sizes.tolist(),
         "mean_probability": float(labels["probability"].mean()) if len(labels) else None,
-        "rows_of_other_silos": int((~labels["silo"].isin(posterior.silos)).sum()),
+        "rows_of_other_silos": int(others.sum()),
     }
 
 
