@@ -56,8 +56,8 @@ COMMANDS = {
         0,
     ),
 }
-FRACTIONS = (0.01, 0.4, 0.7, 1.0)
-QUICK = {("fit", 0.7), ("fit over others", 0.7), ("release over another", 0.7), ("results", 1.0)}
+FRACTIONS = (0.01, 0.5, 0.85, 1.0)
+QUICK = {("fit", 0.85), ("fit over others", 0.85), ("release over another", 0.85), ("results", 1.0)}
 CASES = [
     pytest.param(word, part, marks=() if (word, part) in QUICK else pytest.mark.slow)
     for word in COMMANDS
