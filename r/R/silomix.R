@@ -232,17 +232,20 @@ wide <- function(profiles) {
 #' @param x What `silomix_fit()` returned.
 #' @param type "profiles": a heat map of posterior means: probabilities from 0 to 1, and the means of
 #'   numbers from the lowest to the highest, both given after the name; "sizes": shares
-#'   of the rows with their intervals.
+#'   of the rows with their intervals. Long names are cut to what the device has room for.
 #' @param ... Further arguments of `graphics::image()` or `graphics::plot()`.
 #' @export
 plot.silomix_fit <- function(x, type = c("profiles", "sizes"), ...) {
   if (match.arg(type) == "sizes") {
     at <- x$clusters
     place <- seq_len(nrow(at))
+    names <- shorten(as.character(at$cluster), room(2, 5))
+    old <- graphics::par(mar = c(5 + below(names), 4, 4, 2) + .1)
+    on.exit(graphics::par(old))
     graphics::plot(place, at$mean, ylim = c(0, max(at$upper)), xaxt = "n", pch = 19,
-                   xlab = "cluster", ylab = "share of the rows", ...)
+                   xlab = "", ylab = "share of the rows", ...)
     graphics::segments(place, at$lower, place, at$upper)
-    graphics::axis(1, place, at$cluster)
+    cluster_axis(names)
     return(invisible(x))
   }
   family <- posterior_of(x)$family
@@ -250,23 +253,46 @@ plot.silomix_fit <- function(x, type = c("profiles", "sizes"), ...) {
   # of numbers the means alone: spreads, stretched over their range, would look like differences
   kept <- share | unlist(to_r(family$tells()$tolist()))
   means <- wide(x$profiles)[kept, , drop = FALSE]
+  ranges <- rep("", nrow(means))
   for (row in which(!share[kept])) {
     ends <- range(means[row, ])
     means[row, ] <- (means[row, ] - ends[1]) / max(diff(ends), 1e-12)
-    rownames(means)[row] <- sprintf("%s (%.3g to %.3g)", rownames(means)[row], ends[1], ends[2])
+    ranges[row] <- sprintf(" (%.3g to %.3g)", ends[1], ends[2])
   }
   rows <- nrow(means)
+  lines <- paste0(shorten(rownames(means), room(1, 2) - nchar(ranges)), ranges)
+  names <- shorten(colnames(means), room(2, 7))
   colours <- rev(grDevices::hcl.colors(64, "Blues"))
-  old <- graphics::par(mar = c(7, 2 + max(nchar(rownames(means))) / 2, 2, 1))
+  old <- graphics::par(mar = c(7 + below(names), 2 + max(nchar(lines, "width")) / 2, 2, 1))
   on.exit(graphics::par(old))
   graphics::image(seq_len(ncol(means)), seq_len(rows), t(means[rows:1, , drop = FALSE]),
-                  zlim = c(0, 1), col = colours, axes = FALSE, xlab = "cluster", ylab = "", ...)
+                  zlim = c(0, 1), col = colours, axes = FALSE, xlab = "", ylab = "", ...)
   graphics::legend(ncol(means) + .5, graphics::grconvertY(0, "nfc"), xjust = 1, yjust = 0,
                    legend = c("0, or lowest", "1/2", "1, or highest"), fill = colours[c(1, 32, 64)],
                    horiz = TRUE, xpd = NA, bty = "n", title = "probability, or number in its range")
-  graphics::axis(1, seq_len(ncol(means)), colnames(means))
-  graphics::axis(2, seq_len(rows), rev(rownames(means)), las = 1, tick = FALSE)
+  cluster_axis(names)
+  graphics::axis(2, seq_len(rows), rev(lines), las = 1, tick = FALSE)
   invisible(x)
+}
+
+# characters, of half a line each, beside `taken` lines in half the figure: 1, its width; 2, its height
+room <- function(side, taken) 2 * (graphics::par("fin")[side] / graphics::par("csi") / 2 - taken)
+
+# leaves the ends of each name, which has the level; `most` may differ from name to name
+shorten <- function(names, most) {
+  end <- pmax(rep_len(floor(most), length(names)) - 3, 4) %/% 2
+  length <- nchar(names)
+  cut <- paste0(strtrim(names, end), "...", substr(names, length - end + 1, length))
+  ifelse(nchar(names, "width") > 2 * end + 4, cut, names)
+}
+
+# lines that names need below an axis beside the usual one; names that are more than numbers stand
+below <- function(names) if (max(nchar(names, "width")) > 3) max(nchar(names, "width")) / 2 else 0
+
+cluster_axis <- function(names) {
+  # axis() alone would leave out names that touch
+  graphics::axis(1, seq_along(names), names, las = if (below(names) > 0) 2 else 1)
+  graphics::title(xlab = "cluster", line = 3 + below(names))
 }
 
 #' Find the cluster of each row

@@ -21,6 +21,7 @@ from silomix.model.table import choose_variables, expand, load
 from silomix.posterior.frames import backend_of
 from silomix.posterior.global_posterior import Assignment
 from silomix.silo.local import Silo
+from silomix.silo.partition import need_package
 from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study
 from silomix.study.keywords import check_keywords, show_keywords
@@ -261,10 +262,7 @@ def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str)
     """Refuse at the door what would fail after the table was read, or the silos have sampled."""
     check_keywords(preset, settings, signature(fit).parameters)
     one_of("transport", transport, TRANSPORTS)
-    default = "pam" if preset == "paper" else "linkage"
-    if settings.get("partition", default) == "pam" and find_spec("kmedoids") is None:
-        text = "{partition}, also part of {preset}, needs the package kmedoids"
-        raise MissingDependency(text, "pam", partition="pam", preset="paper")
+    need_package(settings.get("partition", "pam" if preset == "paper" else "linkage"))
     if transport == "joblib" and find_spec("joblib") is None:
         raise MissingDependency("{transport} needs joblib", "parallel", transport=transport)
 

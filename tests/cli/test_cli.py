@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from shutil import copytree
 
 import numpy as np
 import pandas as pd
 import pytest
+from cases.cli_cases import mode
 from typer.testing import CliRunner
 
 import silomix
@@ -23,6 +25,8 @@ from silomix.cli.prepare import compare, run_demo
 from silomix.cli.terminal import EXITS, as_option
 from silomix.errors import DataWarning, SettingsError
 from silomix.messages.progress import Progress
+from silomix.model.reading import read_table
+from silomix.model.spreadsheet import write_table
 from silomix.study.keywords import SETTINGS
 
 SHORT = ["--iterations", "400", "--threads", "1"]
@@ -445,7 +449,8 @@ def test_mismatches(tmp_path, table):
     assert stranger.exit_code == 5
     assert "the study has no silo 'c'; its roster is 'a', 'b'" in stranger.stderr
     kept = ["--checkpoint", tmp_path / "checkpoint"]
-    assert run("sample", table, *SHORT, *kept, "--out", tmp_path / "r").exit_code == 0
+    sampled = run("sample", table, *SHORT, *kept, "--out", tmp_path / "r")
+    assert "may be deleted now (" in sampled.stdout
     other = run("sample", table, *SHORT, *kept, "--seed", 9, "--out", tmp_path / "s")
     assert other.exit_code == 5
     assert "belongs to another run: seed is 0 there and 9 here" in other.stderr
@@ -497,7 +502,9 @@ def fitted(tmp_path_factory):
 def test_a_name_goes_into_all_files_of_a_fit_and_ids_stay(fitted, tmp_path):
     out = tmp_path / "results"
     copytree(fitted[1], out)
-    labels = (out / "labels.csv").read_bytes()
+    labels = pd.read_csv(out / "labels.csv").assign(id=["=1", "007"] * 200)
+    write_table(labels, out / "labels.csv")
+    labels = read_table(out / "labels.csv").to_native()
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     assert run("report", out, "--name", "0=frail").exit_code == 4
     assert run("report", out, "--name", "0=frail", "--out", out / "new.html").exit_code == 0
@@ -508,7 +515,13 @@ def test_a_name_goes_into_all_files_of_a_fit_and_ids_stay(fitted, tmp_path):
     for name in ("cluster_sizes.csv", "profiles.csv", "contrast.csv", "summary.txt", "report.html"):
         assert "frail" in (out / name).read_text(encoding="utf-8"), name
     assert silomix.load(out / "posterior.silomix").names == {0: "frail"}
-    assert (out / "labels.csv").read_bytes() == labels
+    for _ in range(2):
+        labelled = read_table(out / "labels.csv").to_native()
+        assert list(labelled)[2:4] == ["cluster", "name"]
+        assert labelled.pop("name").isin(["frail"]).tolist() == (labels["cluster"] == "0").tolist()
+        assert labelled.equals(labels)
+        assert mode(out / "labels.csv") == 0o600
+        assert run("report", out, "--name", "0=frail", "--force").exit_code == 0
     assert {path.name for path in out.iterdir()} == RESULTS
 
 
@@ -600,10 +613,34 @@ def test_fit_without_local_clusters_leaves_nothing_of_another_run(tmp_path, fitt
 
 
 def test_fit_needs_the_extra_before_it_samples(tmp_path, fitted, monkeypatch):
-    monkeypatch.setattr("silomix.api.find_spec", lambda name: None)
+    monkeypatch.setattr("silomix.silo.partition.find_spec", lambda name: None)
     result = run("fit", fitted[0], "--silo", "silo", "--preset", "paper", "--out", tmp_path / "r")
     assert result.exit_code == 4
     assert "pip install 'silomix[pam]'" in result.stderr
+
+
+def test_a_study_that_needs_the_extra_is_made_without_it_and_refused_by_the_silo_at_once(
+    table, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("silomix.silo.partition.find_spec", lambda name: None)
+    monkeypatch.setattr("silomix.silo.local.sample_in_blocks", pytest.fail)
+    columns = ["--silo", "silo", "--exclude", "x9"]
+    made = run("study", table, *columns, "--preset", "paper", "--out", "study.toml")
+    assert made.exit_code == 0, made.output
+    asked = run("coordinate", "study.toml", "--exchange", "exchange", "--out", "results")
+    assert asked.exit_code == 7, asked.output
+    own = ["--silo", "silo 1", "--silo-column", "silo", "--study", "study.toml"]
+    for line in (
+        ["answer", "exchange", "--data", table, *own],
+        ["release", table, *own, "--policy", "open", "--out", "released"],
+        ["sample", table, *own, "--out", "sampled"],
+        ["sample", table, "--partition", "pam", "--out", "sampled"],
+    ):
+        result = run(*line)
+        assert result.exit_code == 4, result.output
+        assert "--partition 'pam', also part of --preset 'paper'" in words(result.stderr)
+        assert "pip install 'silomix[pam]'" in result.stderr
 
 
 def test_assign_gives_old_rows_their_old_labels(tmp_path, fitted):
@@ -639,6 +676,23 @@ def test_assign_new_rows(tmp_path, fitted, seed):
         assert record["rows_of_other_silos"] == strangers
     without = run("assign", saved, fitted[0], "--out", tmp_path / "w.csv")
     assert "to use their own, give --silo 'silo'" in without.stderr
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.DataWarning")
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_rows_of_one_table_are_of_no_other_silo(table, tmp_path):
+    kept, out = tmp_path / "kept", tmp_path / "one"
+    line = ["--exclude", "silo", *SHORT, "--checkpoint", kept, "--out", out]
+    fitted = run("fit", table, *line)
+    assert f" MB): {kept}\nResults: {out}\n" in fitted.stdout
+    assert "Checkpoint, which may be deleted now (" in fitted.stdout
+    result = run("assign", out, table, "--quiet", "--out", tmp_path / "l.csv")
+    assert result.exit_code == 0, result.output
+    assert "not fitted" not in result.output
+    named = run("assign", out, table, "--silo", "silo", "--out", tmp_path / "l.csv", "--force")
+    assert (
+        "Rows of silos that were not fitted, labelled by the overall weights: 400" in named.stdout
+    )
 
 
 def test_assign_refuses_other_tables(tmp_path, fitted):
@@ -793,3 +847,54 @@ def test_interruption(tmp_path, table):
     assert out == ""
     assert err == ("Interrupted: with --checkpoint, the same command continues where it stopped\n")
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_a_new_page_keeps_the_comparison_of_other_columns(fitted, tmp_path):
+    """It cannot be made without the rows: the page is not written anew without it."""
+    table, out = tmp_path / "t.csv", tmp_path / "results"
+    copytree(fitted[1], out)
+    rows = pd.read_csv(fitted[0])
+    rows.assign(died=rows.index % 3 // 2).to_csv(table, index=False)
+    asked = ["--table", table, "--silo", "silo", "--outside", "died"]
+    assert run("report", out, *asked, "--force").exit_code == 0
+    page, numbers = (out / "report.html").read_bytes(), (out / "outside.csv").read_bytes()
+    refused = run("report", out, "--name", "0=frail", "--force")
+    assert refused.exit_code == 4
+    assert "give --table and --outside again" in words(refused.stderr)
+    assert (out / "report.html").read_bytes() == page
+    assert (out / "outside.csv").read_bytes() == numbers
+    assert run("report", out, *asked, "--name", "0=frail", "--force").exit_code == 0
+    assert "died" in (out / "report.html").read_text(encoding="utf-8")
+    for name in ("report.html", "outside.csv", "labels.csv"):
+        assert "frail" in (out / name).read_text(encoding="utf-8")
+    assert run("report", out, "--name", "0=old", "--out", tmp_path / "new.html").exit_code == 0
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+@pytest.mark.usefixtures("without_pictures")
+def test_names_that_reorder_text_or_are_not_seen_are_shown_escaped(tmp_path, monkeypatch, rng):
+    """On a screen and in texts for people; tables for programs have them as they are."""
+    monkeypatch.chdir(tmp_path)
+    age, dose, levels = "ag\u202ee", "do\u200bse", np.array(["\u2066a", "b\u00a0c"])
+    rows = {age: levels[rng.integers(0, 2, 60)], dose: rng.normal(size=60).round(3)}
+    pd.DataFrame(rows).to_csv("t.csv", index=False)
+    study = run("study", "t.csv", "--silos", "north", "--title", "up\u202edown", "--out", "s.toml")
+    line = ["t.csv", "--study", "s.toml", "--silo", "north"]
+    sampled = run("sample", *line, "--out", "sampled")
+    released = run("release", *line, "--out", "released", "--policy", "open")
+    fitted = run("fit", "t.csv", *SHORT, "--out", "fitted")
+    refused = run("fit", "t.csv", "--silo", f"x\u202e{age}", "--out", "no")
+    unusable = run("fit", "t.csv", "--outside", f"{age}=\u200b", "--out", "no")
+    asked = run("coordinate", "s.toml", "--exchange", "exchange", "--out", "no")
+    told = [study, sampled, released, fitted, refused, unusable, asked]
+    texts = [each.output for each in told]
+    assert [each.exit_code for each in told] == [0, 0, 0, 0, 3, 3, 7], texts
+    files = ["sampled/summary.txt", "fitted/summary.txt", "released/README.txt"]
+    files += ["exchange/README.txt", "fitted/report.html"]
+    texts += [Path(file).read_text(encoding="utf-8") for file in files]
+    for text in texts:
+        assert not set(text) & set("\u202e\u200b\u2066"), text
+    assert r"ag\u202ee" in study.stdout and "b\u00a0c" in study.stdout
+    assert r"do\u200bse" in texts[len(told) + 2]
+    assert pd.read_csv("fitted/profiles.csv")["variable"].isin([age, dose]).all()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,7 @@ def test_a_study_by_file_from_beginning_to_end(desk, tmp_path):
     assert result.exit_code == 0, result.output
     assert "policy 'default' (no --policy was given), minimum count 10" in result.output
     assert "To the coordinator: exchange/answers/01-silo-1\n" in result.output
+    assert re.search(r"may be deleted now \(\d+\.\d MB\): site1/.*/checkpoint\n", result.output)
     store = result.output.rpartition("Stays here: ")[2].strip()
     assert store.startswith("site1/silomix-store/01-silo-1-")
     assert answer(2).exit_code == 0
@@ -234,7 +236,7 @@ def test_off_a_terminal_a_study_needs_a_word(desk, tmp_path):
     result = run(*ASKED)
     assert result.exit_code == USAGE
     for told in (
-        "  title: All hearts\ufffd\ufffdof the north\n",
+        "  title: All hearts\\n\\u202eof the north\n",
         f"  digest: {digest(desk.study)}\n",
         "  silos: silo 1, silo 2\n",
         "  variables: x1, x2, x5\n",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from pathlib import Path
@@ -62,10 +61,9 @@ def release(silo, *more):
 
 def site(silo, *more):
     pytest.importorskip("nvflare", reason="the extra flare is not installed")
-    kit = Path("kit")
-    startup = kit / "startup" / "fed_client.json"
-    startup.parent.mkdir(parents=True, exist_ok=True)
-    startup.write_text(json.dumps({"client": {"fqsn": silo}}))
+    from federation.flare_cases import stand_in_kit
+
+    kit = stand_in_kit(Path("kits"), silo)
     return run("flare", "site", kit, "--data", f"{silo}.csv", "--study", "study.toml", *more)
 
 
@@ -152,19 +150,19 @@ def test_a_live_site_logs_no_cell(desk, tmp_path):
     from silomix.messages import SampleLocally
     from silomix.messages.container import Envelope, encode
     from silomix.study import digest
-    from silomix.transports.flare import startup_kit
+    from silomix.transports.flare import participant
 
     make_study()
     kit = tmp_path / "kit"
-    (kit / "local").mkdir(parents=True)
+    (kit / "run" / "local").mkdir(parents=True)
     settings = {"data": "north.csv", "study": "study.toml", "policy": "default", "store": "store"}
-    startup_kit.write_json(kit / "local" / startup_kit.SETTINGS_FILE, settings)
+    participant.write_json(kit / "run" / "local" / participant.SETTINGS_FILE, settings)
     study = read_study("study.toml")
     sent = encode(Envelope(digest(study), "north", 1, "SampleLocally"), SampleLocally())
     break_table("x1", SECRET)
     here = SimpleNamespace(
         get_identity_name=lambda: "north",
-        get_workspace=lambda: SimpleNamespace(get_root_dir=lambda: str(kit)),
+        get_workspace=lambda: SimpleNamespace(get_root_dir=lambda: str(kit / "run")),
     )
     before, logger = os.umask(0o022), logging.getLogger("silomix")
     try:

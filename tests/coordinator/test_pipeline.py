@@ -189,7 +189,7 @@ def test_bad_settings_are_named(monkeypatch):
     ):
         with pytest.raises(error, match=words):
             fit(data, **settings, **QUICK)
-    monkeypatch.setattr("silomix.api.find_spec", lambda _: None)
+    monkeypatch.setattr("silomix.silo.partition.find_spec", lambda _: None)
     with pytest.raises(MissingDependency, match=r"silomix\[pam\]"):
         fit(table, silo="silo", preset="paper")
     with pytest.warns(DataWarning, match="give silo='silo'"):

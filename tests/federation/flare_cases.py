@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +24,17 @@ from silomix.transports.in_process import InProcess
 
 NAMES = ("site-1", "site-2", "site-3")
 JOB_PROCESS = "nvflare.private.fed.app.client.worker_process"
+
+
+def stand_in_kit(folder, silo):
+    """Make the kit of a site, its certificates stand-ins."""
+    made = participant.build_kits(folder, "server.example", 8002, [silo]) / silo / "startup"
+    startup = folder / silo / "startup"
+    startup.mkdir(parents=True, exist_ok=True)
+    shutil.copy(made / "fed_client.json", startup)
+    for name in participant.startup_files("client")[1:]:
+        (startup / name).write_text(name)
+    return folder / silo
 
 
 def study_of(table, names=NAMES, **settings):

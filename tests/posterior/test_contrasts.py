@@ -131,7 +131,7 @@ class TestLabels:
         assert list(made.labels_frame()) == ["row", "silo", "cluster", "probability", "second"]
         named = replace(made, assignment=replace(rows, ids=np.arange(30)))
         assert named.labels_frame()["id"].tolist() == list(range(30))
-        in_polars = made.labels_frame(pl.Series(range(30)), frame_like="polars")
+        in_polars = made.labels_frame(id=pl.Series(range(30)), frame_like="polars")
         assert in_polars["id"].to_list() == list(range(30))
 
     def test_one_cluster_has_no_second(self, rng):

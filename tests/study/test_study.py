@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import pandas as pd
 import pytest
 import tomli_w
 from hypothesis import given, settings
@@ -398,6 +399,11 @@ def test_every_keyword_reaches_its_place():
             assert {p: v for p, _, v in leaves(make(**{keyword: new}))}[path] == new
     for preset in PRESETS.values():
         assert set(preset) <= set(SETTINGS)
+
+
+def test_a_table_is_no_schema():
+    with pytest.raises(SettingsError, match=r"of type DataFrame; give .*infer_schema\(table"):
+        make_study(pd.DataFrame({"x": [0, 1]}), ["north"])
 
 
 def test_the_paper_preset_is_the_papers_method_and_other_keywords_win_over_it():

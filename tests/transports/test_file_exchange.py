@@ -29,7 +29,7 @@ from federation.message_cases import write
 from safetensors.numpy import load_file
 
 from silomix.coordinator.pipeline import run_study
-from silomix.errors import FileError, MessageError, OpenQuestion, StudyMismatch
+from silomix.errors import FileError, MessageError, OpenQuestion, SilomixError, StudyMismatch
 from silomix.messages import Refused, SampleLocally
 from silomix.messages.container import LARGEST_HEAD, Envelope, digest_record
 from silomix.messages.folder import read
@@ -508,6 +508,40 @@ class TestLinks:
         path.symlink_to(home)
         with pytest.raises(MessageError, match=rf"{place} is a link to another place, not allowed"):
             desk.run() if place == "questions" else desk.answer("silo 1")
+
+    @pytest.mark.parametrize(
+        "place",
+        [
+            "study.json",
+            "questions",
+            "questions/0001-sample-locally",
+            "questions/0001-sample-locally/message.json",
+            "questions/0001-sample-locally/for-01-silo-1",
+            "answers/01-silo-1/0001-sample-locally",
+        ],
+    )
+    def test_nothing_outside_is_read(self, place, home, desk):
+        """A silo does not follow a link either, even to a true copy of what belongs there."""
+        desk.ask()
+        path, copy = desk.folder / place, home.parent / "copy"
+        original = path if path.exists() else desk.folder / "questions" / "0001-sample-locally"
+        (shutil.copytree if original.is_dir() else shutil.copy)(original, copy)
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(copy)
+        with pytest.raises(SilomixError, match=r"is a link to another place|is not a file"):
+            desk.answer("silo 1") if place != "study.json" else read_exchange(desk.folder)
+
+    def test_in_the_place_of_an_answer(self, home, desk):
+        desk.ask()
+        desk.answer("silo 1")
+        answer = desk.folder / "answers" / "01-silo-1" / "0001-sample-locally"
+        shutil.move(answer, home.parent / "copy")
+        answer.symlink_to(home.parent / "copy")
+        with pytest.raises(MessageError, match="is a link to another place"):
+            desk.ask()
 
     def test_in_the_place_of_scratch(self, home, desk):
         desk.ask()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import stat
 import sys
 import uuid
@@ -19,6 +18,7 @@ from typer.testing import CliRunner
 
 pytest.importorskip("nvflare", reason="the extra flare is not installed")
 
+from federation.flare_cases import stand_in_kit
 from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.flare_api import flare_api
 from nvflare.fuel.sec.audit import Auditor, AuditService
@@ -45,12 +45,10 @@ from silomix.transports.flare import participant, session, site_process
 from silomix.transports.flare.controller import NoAnswer, RemoteSilos
 from silomix.transports.flare.executor import SiloExecutor, respond
 from silomix.transports.flare.participant import (
-    build_kits,
     check_kit,
     open_own_silo,
     read_json,
     site_command,
-    startup_files,
 )
 from silomix.transports.flare.session import Outcome, write_job
 from silomix.transports.flare.startup_kit import check_names
@@ -177,13 +175,7 @@ def test_a_job_carries_the_study_and_no_code(tmp_path):
 @pytest.fixture
 def kit(tmp_path):
     """The kit of the site north, its certificates stand-ins."""
-    made = build_kits(tmp_path, "server.example", 8002, ["north"]) / "north" / "startup"
-    startup = tmp_path / "north" / "startup"
-    startup.mkdir(parents=True)
-    shutil.copy(made / "fed_client.json", startup)
-    for name in startup_files("client")[1:]:
-        (startup / name).write_text(name)
-    return tmp_path / "north"
+    return stand_in_kit(tmp_path, "north")
 
 
 @pytest.fixture

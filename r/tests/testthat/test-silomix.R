@@ -48,6 +48,23 @@ test_that("it can be printed, summed up and drawn", {
   expect_gt(file.size(file), 3000)
 })
 
+test_that("names of any length leave room for the drawing", {
+  long <- strrep("a name that does not end, ", 20)
+  wordy <- people[c("hospital", "stage", "age")]
+  names(wordy)[2:3] <- paste(c("stage", "age"), long)
+  wordy[[2]] <- paste(wordy[[2]], long)
+  found <- silomix_fit(wordy, silo = "hospital", components = 3, iterations = 200, seed = 1)
+  names <- as.list(paste(seq_len(nrow(found$clusters)), long))
+  names(names) <- seq_along(names) - 1
+  found <- silomix_load(found$posterior$with_names(names), silo = "hospital")
+  for (size in c(3, 7)) {
+    grDevices::pdf(NULL, width = size, height = size)
+    for (type in c("profiles", "sizes")) expect_silent(plot(found, type = type))
+    grDevices::dev.off()
+  }
+  expect_equal(shorten(c("no name", paste(long, "= level")), 15), c("no name", "a name... level"))
+})
+
 test_that("rows are predicted as they were labelled", {
   probability <- predict(fit, people, type = "prob")
   expect_equal(rowSums(probability), rep(1, rows), tolerance = 1e-6)

@@ -17,7 +17,6 @@ from silomix.model.numbers import guess_told
 from silomix.model.reading import Table
 from silomix.model.table import expand, infer_schema
 from silomix.posterior import Posterior
-from silomix.report.results_folder import write_posterior
 from silomix.report.summary import posterior_record, posterior_view
 from silomix.study import Study, make_study
 from silomix.study.keywords import PRESETS, SETTINGS, called_here
@@ -65,7 +64,7 @@ TEXTS = {
         "ledger": "File that records what left (default silomix-ledger.json beside the table).",
         "table_name": "What the ledger calls the table, wherever it is; its path by default.",
         "force": "Replace files that exist already.",
-        "quiet": "Do not show progress, or which kinds were guessed.",
+        "quiet": "Do not show progress, notices, or which kinds were guessed.",
         "as_json": "Print the result as JSON and nothing else.",
         "debug": "Show the traceback of an error, and every cell it is about, for a bug report.",
     },
@@ -112,7 +111,9 @@ def command(
     def decorate(function: Callable[..., Shown | None]) -> Callable[..., None]:
         @wraps(function)
         def run(*, debug: bool, as_json: bool = False, **options: Any) -> None:
-            with hiding_cells(unless=debug or not hides_cells), explaining(debug=debug):
+            quiet = bool(options.get("quiet"))
+            hiding = hiding_cells(unless=debug or not hides_cells)
+            with hiding, explaining(debug=debug, quiet=quiet):
                 found = function(**given(**options))
                 if found is not None:
                     show(found, as_json=as_json)
@@ -262,6 +263,13 @@ def tell_guess(study: Study, kind: Sequence[str] | None, *, quiet: bool) -> list
     return [told] if told else []
 
 
+def tell_checkpoint(folder: Path | None) -> list[str]:
+    """Return a line on a checkpoint that has done its work, if there is one."""
+    files = [path for path in (folder.rglob("*") if folder else ()) if path.is_file()]
+    size = sum(path.stat().st_size for path in files) / 1e6
+    return [f"Checkpoint, which may be deleted now ({size:,.1f} MB): {folder}"] if files else []
+
+
 def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:
     """Return the options of a command as keywords: what `COLUMNS` among them say, as `fit` has it.
 
@@ -307,9 +315,8 @@ def study_of(
 
 
 def show_results(
-    out: Path, posterior: Posterior, first: str = "", *others: Path, **more: object
+    out: Path, posterior: Posterior, files: Sequence[Path], first: str = "", **more: object
 ) -> Shown:
-    """Write a posterior's results, and return them with `others` and whatever `more` there is."""
-    files = [*write_posterior(out, posterior), *others]
-    record = posterior_record(posterior) | more | {"files": files}
+    """Return what a posterior's results are, where they were written, and `more`."""
+    record = posterior_record(posterior) | more | {"files": [*files]}
     return Shown(record, posterior_view(posterior), f"{first}Results: {out}")

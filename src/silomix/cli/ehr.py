@@ -11,8 +11,10 @@ from rich.text import Text
 from silomix.cli.command import command, split
 from silomix.cli.terminal import Shown
 from silomix.ehr import EhrTable, Engine, InDatabase, LongColumns, read_long, read_omop
+from silomix.model.files import finishing
+from silomix.model.sentences import printable
 from silomix.model.spreadsheet import write_table
-from silomix.report.display import frame_view, printable
+from silomix.report.display import frame_view
 from silomix.report.results_folder import check_free
 from silomix.report.summary import json_lines
 
@@ -69,12 +71,14 @@ def long_command(
     """
     if people_table is not None and people is None:
         raise typer.BadParameter("--people-table names a table of --people; give both")
-    check_free([out, out.with_suffix(DROPPED)], force=force)
+    files = [out, out.with_suffix(DROPPED)]
+    check_free(files, force=force)
     columns = LongColumns(person, code, date or None, vocabulary, date_format)
     whose = None if people is None else _source(people, people_table)
     source = _source(events, table)
-    found = read_long(source, codes, people=whose, columns=columns, **_how(out, shared))
-    return _account(found, out)
+    with finishing(files):
+        found = read_long(source, codes, people=whose, columns=columns, **_how(out, shared))
+        return _account(found, out)
 
 
 @command(settings=SHARED, **TEXTS)
@@ -104,10 +108,12 @@ def omop_command(
     --------
     silomix ehr omop cdm.duckdb --codes codes.csv --out people.parquet
     """
-    check_free([out, out.with_suffix(DROPPED)], force=force)
+    files = [out, out.with_suffix(DROPPED)]
+    check_free(files, force=force)
     ages, source = (age_from, age_to), _source(cdm, schema)
-    found = read_omop(source, codes, silo=silo, ages=ages, **_how(out, shared))
-    return _account(found, out)
+    with finishing(files):
+        found = read_omop(source, codes, silo=silo, ages=ages, **_how(out, shared))
+        return _account(found, out)
 
 
 def _source(file: Path, name: str | None) -> Path | InDatabase:

@@ -14,16 +14,22 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from silomix.cli.command import by_column, command, settings_of, show_results
+from silomix.cli.command import by_column, command, settings_of, show_results, tell_checkpoint
 from silomix.cli.terminal import Shown, exit_code
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
 from silomix.messages import REFUSALS, Release
 from silomix.messages.progress import showing
-from silomix.model.files import private_file
-from silomix.model.sentences import listing
-from silomix.report.display import frame_view, printable
-from silomix.report.results_folder import check_free, posterior_files
+from silomix.model.files import finishing, private_file
+from silomix.model.sentences import listing, printable, printable_lines
+from silomix.report.display import frame_view
+from silomix.report.results_folder import (
+    check_free,
+    has_results,
+    is_saved,
+    posterior_files,
+    write_posterior,
+)
 from silomix.report.run_sections import reply
 from silomix.report.summary import json_lines
 from silomix.silo.local import Silo, open_site, place_in, write_labels
@@ -60,8 +66,9 @@ def coordinate_command(
     silomix coordinate study.toml --exchange exchange --out results
     """
     _check_outside(exchange, out=out)
-    check_free(posterior_files(out), force=force)
-    plan = read_study(study)
+    plan, files = read_study(study), posterior_files(out)
+    is_done = not force and has_results(out, plan)
+    check_free([] if is_done else files, force=force)
     silos = FileExchange(exchange, plan)
     try:
         with showing(quiet=quiet) as report:
@@ -70,7 +77,14 @@ def coordinate_command(
         ended = waiting if waiting.missing else SiloError()  # nobody is left who will answer
         return _show_open(waiting, exit_code(ended))
     answered = f"Questions: {silos.asked}, all answered\n"
-    return show_results(out, posterior, answered, questions=silos.asked)
+    if is_done:
+        # other answers by now, or names that somebody gave
+        check_free([] if is_saved(out, posterior) else files, force=False)
+        files = [file for file in files if file.exists()]
+    else:
+        with finishing(files):
+            files = write_posterior(out, posterior)
+    return show_results(out, posterior, files, answered, questions=silos.asked)
 
 
 @command(
@@ -140,6 +154,8 @@ def answer_command(
         f"To the coordinator: {exchange / exchange_folder.ANSWERS / own}\nStays here: {home}\n"
         f"Counted in: {record['ledger']}"
     )
+    if opened.store.kept is not None and opened.checkpoint is not None:
+        last = "\n".join([*tell_checkpoint(opened.checkpoint), last])
     if labels:
         last += f"\nClusters of the rows, which stay here too: {labels}"
     refused = any(item.refused for item in done)
@@ -178,7 +194,8 @@ def combine_command(
     settings["transforms"] = by_column("--transform", transform)
     settings["prior"] = {n: _pair(law) for n, law in by_column("--prior", prior).items()}
     posterior = combine_releases(folders, aggregation=aggregation, **settings)
-    return show_results(out, posterior)
+    with finishing(posterior_files(out)):
+        return show_results(out, posterior, write_posterior(out, posterior))
 
 
 def _pair(law: str) -> list[float]:
@@ -210,7 +227,7 @@ def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
         f"  questions: {asks}. As far as the policy allows, it asks for",
         *(f"    - {line}" for line in exchange_folder.asked_for(plan)),
     )
-    typer.echo("\n".join(lines), err=True)
+    typer.echo(printable_lines("\n".join(lines)), err=True)
     if yes:
         return
     if not _at_a_terminal():

@@ -11,7 +11,8 @@ from rich.text import Text
 from silomix.cli.command import WHERE, command, show_results
 from silomix.cli.terminal import Shown
 from silomix.messages.progress import showing
-from silomix.report.results_folder import check_free, posterior_files
+from silomix.model.files import finishing
+from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.silo.local import place_in
 from silomix.silo.release import check_tier
 from silomix.study import digest, read_study
@@ -204,7 +205,8 @@ def run_command(
     --------
     silomix flare run study.toml --admin kits/admin --out results
     """
-    check_free([*posterior_files(out), out / RUN_FILE], force=force)
+    files = [*posterior_files(out), out / RUN_FILE]
+    check_free(files, force=force)
     plan = read_study(study)
     with showing(quiet=quiet) as report:
         left_out = asking.pop("without", ())
@@ -216,9 +218,10 @@ def run_command(
             "All answers were in the journal of an earlier run: no silo was asked again. To ask "
             "again, delete the study's folder in the server's journals.\n"
         )
-    shown = show_results(out, posterior, first, out / RUN_FILE)
-    participant.write_json(out / RUN_FILE, asdict(outcome))
-    return shown
+    with finishing(files):
+        written = write_posterior(out, posterior)
+        participant.write_json(out / RUN_FILE, asdict(outcome))
+    return show_results(out, posterior, [*written, out / RUN_FILE], first)
 
 
 @command()

@@ -18,11 +18,13 @@ from silomix.cli.command import (
     na_values,
     settings_of,
     split,
+    tell_checkpoint,
     tell_guess,
 )
 from silomix.cli.terminal import Shown, noting
+from silomix.errors import SettingsError
 from silomix.messages.progress import StageClock, showing, tell_seconds
-from silomix.model.files import private_folder, writing
+from silomix.model.files import finishing
 from silomix.model.reading import read_table
 from silomix.model.sentences import one_of, plural
 from silomix.model.spreadsheet import write_table
@@ -37,8 +39,7 @@ from silomix.posterior.outside_variables import (
 )
 from silomix.report import results_folder as folder
 from silomix.report import summary, write_report
-
-OUTSIDE, ODDS = "outside.csv", "odds.csv"
+from silomix.report.results_folder import ODDS, OUTSIDE
 
 
 @command(
@@ -72,8 +73,8 @@ def fit_command(
     """
     if silo is not None and "shards" in settings:
         raise typer.BadParameter("--silo and --shards both say how to split the rows; give one")
-    anothers = [out / OUTSIDE, out / ODDS]  # those that are there are of another posterior
-    folder.check_free([*folder.posterior_files(out), *anothers], force=force)
+    files = folder.posterior_files(out)
+    folder.check_free(files, force=force)
     others = _outside_columns(outside, outside_method)
     frequency = settings.get("frequency")
     for column in (*(split(settings.get("variables")) or []), silo, frequency, id_column):
@@ -92,21 +93,20 @@ def fit_command(
     fresh = replace(judged, notes=tuple(note for note in notes if note not in told))
     judged = replace(judged, notes=tuple(told.get(note, note) for note in notes))
     posterior = replace(posterior, diagnostics=judged)
-    files = folder.write_posterior(out, posterior)
-    for file in anothers:
-        file.unlink(missing_ok=True)
     record = summary.posterior_record(posterior)
     last = tell_guess(posterior.study, settings.get("kind"), quiet=quiet) + tell_seconds(seconds)
-    if others:
-        how = given(method=outside_method, threads=settings.get("threads"))
-        how["na_values"] = keywords.get("na_values")
-        if outside_method == "labels":
-            how["labels"] = posterior.labels
-        compared = compare_outside(posterior, expand(table, frequency), others, silo, **how)
-        last += _write_outside(compared, out / folder.PAGE, record)
-        files.append(out / OUTSIDE)
-    took = {stage: round(each, 3) for stage, each in seconds.items()}
-    record |= {"files": files, "seconds": took}
+    last += tell_checkpoint(settings.get("checkpoint"))
+    with finishing(files):
+        files = folder.write_posterior(out, posterior)
+        if others:
+            threads, codes = settings.get("threads"), keywords.get("na_values")
+            labels = posterior.labels if outside_method == "labels" else None
+            how = given(method=outside_method, threads=threads, na_values=codes, labels=labels)
+            compared = compare_outside(posterior, expand(table, frequency), others, silo, **how)
+            last += _write_outside(compared, out / folder.PAGE, record)
+            files.append(out / OUTSIDE)
+    record["seconds"] = {stage: round(each, 3) for stage, each in seconds.items()}
+    record["files"] = files
     view = summary.posterior_view(replace(posterior, diagnostics=fresh))
     return Shown(record, view, "\n".join([*last, f"Results: {out}"]))
 
@@ -123,6 +123,7 @@ def assign_command(
     name: list[str] | None = None,
     threads: int | None = None,
     force: bool = False,
+    quiet: bool = False,  # noqa: ARG001 (as for every command, notices are left out)
 ) -> Shown:
     """Find the cluster of each row of a table, old or new, under a saved posterior.
 
@@ -140,8 +141,9 @@ def assign_command(
     folder.check_free([out], force=force)
     found = _load(results, name)
     how: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
-    labels = found.labels_frame(id_column, table=table, silo=silo, frame_like="pandas", **how)
-    write_table(labels, out, private=True)
+    labels = found.labels_frame(table, silo, id=id_column, frame_like="pandas", **how)
+    with finishing([out]):
+        write_table(labels, out, private=True)
     record = summary.assigned_record(found, labels) | {"files": [out]}
     return Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")
 
@@ -185,6 +187,11 @@ def report_command(
     # a file beside the page has the same name for every page
     elsewhere = {"instead": "--out in another folder"} if len(files) > 1 else {}
     folder.check_free(files, force=force, **elsewhere)
+    if outside is None and page.exists() and page.with_name(OUTSIDE).exists():
+        raise SettingsError(
+            f"{page} compares other columns ({OUTSIDE} beside it), which is made from the rows; "
+            "give --table and --outside again to keep that, or another --out"
+        )
     posterior = _load(results, name)
     record: dict[str, Any] = {
         "trusted": posterior.diagnostics.trusted,
@@ -193,21 +200,21 @@ def report_command(
     }
     last = [f"Report: {page}"]
     how = given(threads=threads, na_values=na_values(na_value))
-    with writing(page):
-        private_folder(page.parent)
-    if table is not None and covariates is not None:
-        asked, own = _outside_columns(covariates, None), replace(posterior, backend="pandas")
-        write_table(regress_membership(own, table, asked, **how), page.with_name(ODDS))
-        last.append(f"Odds of membership: {page.with_name(ODDS)}")
-    if name and force and out is None and results.is_dir():
-        folder.write_names(results, posterior)
-        last.append(f"Names are now in the files of {results}, too")
-    if table is None or outside is None:
-        write_report(posterior, page)
-    else:
-        how |= given(method=outside_method)
-        compared = compare_outside(posterior, read_table(table), columns, silo, **how)
-        last = _write_outside(compared, page, record) + last
+    renamed = results if name and force and out is None and results.is_dir() else None
+    with finishing([*files, *(folder.posterior_files(renamed) if renamed else [])]):
+        if table is not None and covariates is not None:
+            asked, own = _outside_columns(covariates, None), replace(posterior, backend="pandas")
+            write_table(regress_membership(own, table, asked, **how), page.with_name(ODDS))
+            last.append(f"Odds of membership: {page.with_name(ODDS)}")
+        if renamed is not None:
+            folder.write_names(renamed, posterior)
+            last.append(f"Names are now in the files of {renamed}, too")
+        if table is None or outside is None:
+            write_report(posterior, page)
+        else:
+            how |= given(method=outside_method)
+            compared = compare_outside(posterior, read_table(table), columns, silo, **how)
+            last = _write_outside(compared, page, record) + last
     record |= {"bytes": page.stat().st_size, "files": files}
     return Shown(record, summary.verdict_view(posterior.diagnostics), "\n".join(last))
 

@@ -26,7 +26,7 @@ from silomix.kernels.arrays import Ints
 from silomix.messages.progress import showing
 from silomix.model.families import make_family
 from silomix.model.families.rows import Rows
-from silomix.model.files import writing
+from silomix.model.files import finishing, writing
 from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.model.prior import Prior
 from silomix.model.reading import read_table
@@ -219,13 +219,15 @@ def simulate_command(
     check_free([out, *truths], force=force)
     if cohort:
         rows = PUBLISHED_ROWS if rows is None else rows
-        write_cohort(out, rows=rows, **seed)
+        with finishing([out, *truths]):
+            write_cohort(out, rows=rows, **seed)
         clusters, has = len(planted().weights), {"conditions": list(CONDITIONS)}
     else:
         table, truth = draw_table(design, separability=separability, rows=rows, silos=silos, **seed)
-        write_table(table, out)
         labels = pd.DataFrame({SILO_COLUMN: table[SILO_COLUMN], "cluster": truth.labels})
-        write_table(labels, truths[0])
+        with finishing([out, *truths]):
+            write_table(table, out)
+            write_table(labels, truths[0])
         rows, clusters, has = len(table), len(truth.weights), {"silos": list(truth.silos)}
     record = {"design": design, "rows": rows, **has, "clusters": clusters, "files": [out, *truths]}
     [(noun, names)] = has.items()
@@ -266,7 +268,8 @@ def study_command(
     if rows:
         settings["rows"] = counts_of("--rows", rows)
     study = study_of(read_table(table), silo, split(silos), **settings)
-    write_study(study, out)
+    with finishing([out]):
+        write_study(study, out)
     record = {
         "digest": digest(study),
         "silos": list(study.silos),

@@ -13,17 +13,27 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix.cli.command import COLUMNS, by_column, command, settings_of, split, study_of
+from silomix.cli.command import (
+    COLUMNS,
+    by_column,
+    command,
+    settings_of,
+    split,
+    study_of,
+    tell_checkpoint,
+)
 from silomix.cli.terminal import Shown
 from silomix.messages import Release
 from silomix.messages.folder import check_target, read_release, write_release
 from silomix.messages.progress import showing
 from silomix.messages.release_explained import explain
 from silomix.model.draws import LocalPosterior
+from silomix.model.files import finishing
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Shard
+from silomix.model.sentences import printable
 from silomix.model.table import load
-from silomix.report.display import frame_view, printable
+from silomix.report.display import frame_view
 from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.run_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view
@@ -85,7 +95,8 @@ def sample_command(
     if study is not None and settings:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
         raise typer.BadParameter(f"{study} has every setting; leave out {options}")
-    check_free(silo_files(out, keep_draws=keep_draws), force=force)
+    files = silo_files(out, keep_draws=keep_draws)
+    check_free(files, force=force)
     frame = read_table(table)
     if study is not None:
         plan = read_study(study)
@@ -101,9 +112,11 @@ def sample_command(
     shard = load(rows, schema=plan.table_schema, frequency=frequency, where=name)
     own = Silo(name, place_in(plan, name), shard, plan, checkpoint=checkpoint)
     posterior = sample_rows(own, threads, quiet=quiet)
-    files = write_silo(out, name, posterior, keep_draws=keep_draws)
+    with finishing(files):
+        write_silo(out, name, posterior, keep_draws=keep_draws)
     record = silo_record(name, posterior) | {"files": files}
-    return Shown(record, silo_view(name, posterior), f"Results: {out}")
+    last = [*tell_checkpoint(checkpoint), f"Results: {out}"]
+    return Shown(record, silo_view(name, posterior), "\n".join(last))
 
 
 def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosterior:
@@ -185,7 +198,8 @@ def release_command(
     place = place_in(plan, silo)
     own = Silo(silo, place, loaded.shard, plan, policy=rules, checkpoint=checkpoint)
     made = release_of(own, sample_rows(own, threads, quiet=quiet), inside=True)
-    return _write_release(made, plan, account, out, force=force)
+    shown = _write_release(made, plan, account, out, force=force)
+    return shown._replace(last="\n".join([*tell_checkpoint(checkpoint), shown.last]))
 
 
 def read_elsewhere(

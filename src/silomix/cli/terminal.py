@@ -85,16 +85,16 @@ def as_option(name: str, value: object) -> str:
 
 
 @contextmanager
-def explaining(*, debug: bool) -> Iterator[None]:
+def explaining(*, debug: bool, quiet: bool = False) -> Iterator[None]:
     """Run a command's body: warnings in words, errors as one block and an exit code.
 
-    With `debug` the traceback comes too. Off a terminal, notices about the progress of the work
-    are left out.
+    With `debug` the traceback comes too. With `quiet`, and off a terminal, notices about the
+    progress of the work are left out.
     """
     logger = logging.getLogger("silomix")
     level = logger.level
     try:
-        if not sys.stderr.isatty():
+        if quiet or not sys.stderr.isatty():
             logger.setLevel(logging.ERROR)
         with _warnings_in_words():
             yield
@@ -119,10 +119,13 @@ def show(found: Shown, *, as_json: bool) -> None:
     if as_json:
         text = json.dumps(found.record, indent=2, ensure_ascii=False, allow_nan=False, default=str)
     else:
+        from silomix.model.sentences import printable_lines
+        from silomix.report.display import Escaped
+
         console = Console(highlight=False)
         with console.capture() as captured:
-            console.print(found.view)
-        text = captured.get() + found.last
+            console.print(Escaped(found.view))
+        text = captured.get() + printable_lines(found.last)
     try:
         typer.echo(text, color=True)  # the console has left colours out where they do not belong
     except BrokenPipeError:
@@ -146,7 +149,10 @@ def _explanation(error: BaseException) -> tuple[str, str]:
 
 def _print_message(kind: str, message: str, style: str) -> None:
     console = Console(stderr=True, highlight=False)
-    console.print(Text.assemble((f"{kind}: ", style), message), soft_wrap=True)
+    from silomix.model.sentences import printable_lines
+
+    text = Text.assemble((f"{kind}: ", style), printable_lines(message))
+    console.print(text, soft_wrap=True)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, 
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.model.families import make_family
-from silomix.model.files import read_file, replace_file, writing
+from silomix.model.files import finishing, read_file, replace_file, unfinished, writing
 from silomix.model.prior import Prior
 
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ def write_release(
     target = Path(folder)
     check_target(target, force=force)
     files = release_files(release, schema)
-    write_folder(target, files.items())
+    with writing(target, FileError):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with finishing([target]):
+        write_folder(target, files.items())
     return [target / name for name in files]
 
 
@@ -93,7 +96,7 @@ def _sha256(content: bytes) -> str:
 
 
 def check_target(target: Path, *, force: bool = False) -> None:
-    """Refuse a folder with anything in it, unless a message may be replaced.
+    """Refuse a folder with anything in it, unless a message may be replaced or was left unfinished.
 
     Raises
     ------
@@ -105,7 +108,7 @@ def check_target(target: Path, *, force: bool = False) -> None:
     with writing(target, FileError):
         taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
         replaceable = taken and (target / HEAD).is_file()
-    if taken and not (force and replaceable):
+    if taken and not (force and replaceable) and not unfinished([target]):
         advice = "give another folder" + (", or --force to replace it" if replaceable else "")
         raise SettingsError(f"{target} exists already; {advice}")
 

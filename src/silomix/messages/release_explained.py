@@ -11,7 +11,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from silomix.model.families.release_rounding import least_units
-from silomix.model.sentences import plural
+from silomix.model.sentences import plural, printable_lines
 from silomix.study.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def readme(release: Release, schema: Schema, files: Iterable[str]) -> str:
     parts = [title, "=" * len(title), ""]
     for heading, lines in sections.items():
         parts += [heading, "-" * len(heading), *lines, ""]
-    return "\n".join([*parts, f"Made by silomix {metadata.version('silomix')}.\n"])
+    made = f"Made by silomix {metadata.version('silomix')}.\n"
+    return printable_lines("\n".join([*parts, made]))
 
 
 def _what(release: Release, schema: Schema, policy: Policy) -> list[str]:

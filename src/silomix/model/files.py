@@ -1,5 +1,8 @@
 """Files that are there whole or not at all, whatever stops the writer, and whose they are.
 
+Several files that belong together cannot appear at once: while they are written, a marker beside
+the first lists them (`finishing`), and those that a stopped command left may be written again.
+
 What is kept about rows is its owner's alone, whatever the umask says: `private_folder`,
 `private_file`, and `private` where a file is written whole. On Windows, rights are inherited from
 the folder above. What is read is a file: `read_file` waits for nobody.
@@ -8,6 +11,7 @@ the folder above. What is read is a file: `read_file` waits for nobody.
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import secrets
 import stat
@@ -18,11 +22,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from silomix.errors import SettingsError, SilomixError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 OWNERS_FOLDER, OWNERS_FILE, UMASKS_FILE = 0o700, 0o600, 0o666
 NO_FILE = "it is not a file but a pipe or a device"
+UNFINISHED = ".unfinished"
+STOPPED = "silomix was stopped while it wrote these files; run the same command again:"
 
 
 @contextmanager
@@ -61,6 +67,42 @@ def replace_file(path: Path, content: bytes, *, alone: bool = False, private: bo
     """Write a file whole or not at all; `alone`, `private` and errors as in `whole_file`."""
     with whole_file(path, alone=alone, private=private) as file:
         file.write(content)
+
+
+@contextmanager
+def finishing(files: Sequence[Path]) -> Iterator[None]:
+    """Mark the files that a command is going to write, until all of them are written.
+
+    Parameters
+    ----------
+    files : of one folder, made where there is none; or one folder that is written as a whole.
+    """
+    marker = _marker(files)
+    with writing(files[0]):
+        private_folder(marker.parent)
+        if marker.exists():  # of a stopped command, parts of files are left as well
+            for file in files:
+                for part in file.parent.glob(f".{glob.escape(file.name)}.*"):
+                    if not part.is_dir():
+                        part.unlink()
+        lines = [STOPPED, *(file.name for file in files)]
+        replace_file(marker, "\n".join(lines).encode(), alone=True)
+    yield
+    with writing(marker):
+        marker.unlink()
+
+
+def unfinished(files: Sequence[Path]) -> list[Path]:
+    """Return those of a command's files that it was writing when it was stopped."""
+    try:
+        names = _marker(files).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    return [file for file in files if file.name in names]
+
+
+def _marker(files: Sequence[Path]) -> Path:
+    return files[0].with_name(files[0].name + UNFINISHED)
 
 
 @contextmanager

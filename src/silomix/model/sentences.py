@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,30 @@ from silomix.errors import SettingsError
 MOST_LISTED = 10
 # Stands where there is no number.
 ABSENT = "–"
+
+
+def printable(text: str) -> str:
+    r"""Return text of others with what is not seen escaped, line ends too: it steers no screen.
+
+    Characters that reorder text, or have no width, are among it; spaces of any kind are not.
+
+    Examples
+    --------
+    >>> from silomix.model.sentences import printable
+    >>> print(printable("a\u202eb"))
+    a\u202eb
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign.isprintable() or unicodedata.category(sign) == "Zs" else repr(sign)[1:-1]
+        for sign in text
+    )
+
+
+def printable_lines(text: str) -> str:
+    """Return text of several lines, each of them `printable`."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def plural(count: int, noun: str) -> str:

@@ -444,10 +444,10 @@ class Posterior(Parts):
 
     def labels_frame(
         self,
-        id: ArrayLike | str | None = None,
-        *,
         table: Table | None = None,
         silo: str | None = None,
+        *,
+        id: ArrayLike | str | None = None,
         threads: int | None = None,
         probabilities: bool = False,
         frame_like: object = None,
@@ -456,10 +456,10 @@ class Posterior(Parts):
 
         Parameters
         ----------
+        table, silo, threads : rows other than those that were fitted; as for `membership`.
         id : the column of `table` that names each row, or (row,), the names themselves. Those that
             `fit` was given are the default for the rows that were fitted; a saved posterior does
             not have them, since it may be handed on.
-        table, silo, threads : rows other than those that were fitted; as for `membership`.
         probabilities : whether to add the probability of each cluster: p0, p1, …
         frame_like : as for `summary`.
 
@@ -473,7 +473,7 @@ class Posterior(Parts):
         --------
         >>> posterior.labels_frame(id=table.index).columns.tolist()
         ['row', 'id', 'silo', 'cluster', 'probability', 'second']
-        >>> new = posterior.labels_frame(table=table.head(3), silo="silo", probabilities=True)
+        >>> new = posterior.labels_frame(table.head(3), silo="silo", probabilities=True)
         >>> new.columns.tolist()[2:]
         ['cluster', 'probability', 'second', 'p0', 'p1', 'p2', 'p3', 'p4']
         """

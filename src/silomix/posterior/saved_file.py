@@ -113,6 +113,13 @@ READER = TypeAdapter(Document)
 def save(posterior: Posterior, path: str | Path) -> Path:
     """Write a posterior to a file of its owner's alone, whole or not at all; return its path."""
     target = Path(path)
+    with writing(target, FileError):
+        replace_file(target, as_bytes(posterior), private=True)
+    return target
+
+
+def as_bytes(posterior: Posterior) -> bytes:
+    """Return what is in the file of a posterior."""
     document, arrays = _separate(posterior)
     if "assignment.membership" in arrays:
         del arrays["assignment.labels"]
@@ -124,9 +131,7 @@ def save(posterior: Posterior, path: str | Path) -> Path:
         arrays[name] = np.where(own == _shared(arrays, name), np.float32("nan"), own)
     text = json.dumps(HEAD | document, ensure_ascii=False, allow_nan=False).encode()
     content = save_arrays(arrays | {DOCUMENT: np.frombuffer(text, np.uint8)})
-    with writing(target, FileError):
-        replace_file(target, zlib.compress(content, wbits=GZIP), private=True)
-    return target
+    return zlib.compress(content, wbits=GZIP)
 
 
 def _separate(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:

@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from markupsafe import Markup
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from silomix.model.sentences import amount
+from silomix.model.sentences import amount, printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
+    from rich.segment import Segment
 
     from silomix.kernels.arrays import Floats, Reals
     from silomix.model.schema import Variable
@@ -134,16 +135,17 @@ def as_view(table: Table, most: int | None = None) -> TerminalTable:
         # numbers stay in their line, however long the names beside them
         widths = [len(str(row[position].text)) for row in table.rows[:most]]
         least = None if justify == "left" else max(widths, default=0)
-        view.add_column(table.heads[position], justify=justify, overflow="fold", min_width=least)
+        head = Text(printable(table.heads[position]))
+        view.add_column(head, justify=justify, overflow="fold", min_width=least)
     for row in table.rows[:most]:
-        view.add_row(*(Text(str(row[position].text)) for position in shown))
+        view.add_row(*(Text(printable(str(row[position].text))) for position in shown))
     if most is not None and len(table.rows) > most:
         view.add_row(f"{len(table.rows) - most} more")
     return view
 
 
 def frame_view(frame: pd.DataFrame, left: Collection[str] = ()) -> TerminalTable:
-    """Return a frame for people: counts with commas, shares in per cent, text as it is printable.
+    """Return a frame for people: counts with commas, shares in per cent.
 
     The first column, and those named in `left`, hold text.
     """
@@ -154,18 +156,24 @@ def frame_view(frame: pd.DataFrame, left: Collection[str] = ()) -> TerminalTable
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.1%}"
-    return f"{value:,}" if isinstance(value, int) else printable(str(value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def printable(text: str) -> str:
-    """Return text from a file or a message so that it cannot steer the terminal."""
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+class Escaped(NamedTuple):
+    """A view in which no text steers the screen, whoever wrote it."""
+
+    view: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Yield what the view is made of, its texts escaped."""
+        for part in console.render(self.view, options):
+            yield part if part.control else part._replace(text=printable_lines(part.text))
 
 
 def as_text(view: RenderableType) -> str:
     """Return a view as plain text, for a file."""
     text = io.StringIO()
-    Console(file=text, width=WIDTH, color_system=None, highlight=False).print(view)
+    Console(file=text, width=WIDTH, color_system=None, highlight=False).print(Escaped(view))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
 
 

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from silomix.errors import FileError
 from silomix.model.files import replace_file, writing
-from silomix.model.sentences import amount, percent
+from silomix.model.sentences import amount, percent, printable_lines
 from silomix.posterior import characterise
 from silomix.posterior.verdict import sentences
 from silomix.report import cluster_sections, run_sections
@@ -62,6 +62,7 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None, date: s
         loader=jinja2.FunctionLoader(_asset),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -79,6 +80,10 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None, date: s
         **_frame(),
     )
     return page.lstrip()
+
+
+def _printable(value: object) -> object:
+    return value if isinstance(value, Markup) else printable_lines(str(value))
 
 
 def _asset(name: str) -> str:

@@ -8,25 +8,32 @@ import numpy as np
 import pandas as pd
 
 from silomix.errors import SettingsError
-from silomix.model.files import private_folder, replace_file, whole_file, writing
+from silomix.model.files import (
+    private_folder,
+    replace_file,
+    unfinished,
+    whole_file,
+    writing,
+)
 from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import listing
-from silomix.model.spreadsheet import write_table
-from silomix.posterior.saved_file import SAVED
+from silomix.model.spreadsheet import from_spreadsheet, write_table
+from silomix.posterior.saved_file import SAVED, as_bytes
 from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text
 from silomix.report.page import write_report
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
-from silomix.study import write_study
+from silomix.study import read_study, write_study
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
 
     from silomix.model.draws import LocalPosterior
     from silomix.posterior import Posterior
+    from silomix.study import Study
 
 SUMMARY, PAGE, STUDY = "summary.txt", "report.html", "study.toml"
 SIZES, PROFILES, LABELS = "cluster_sizes.csv", "profiles.csv", "labels.csv"
@@ -38,13 +45,15 @@ TABLES = (
     *(SIZES, PROFILES, LABELS, "contrast.csv"),
     *("correspondence.csv", "silo_weights.csv", "drift.csv"),
 )
+# Tables beside the page, which are made from other columns of the rows.
+OUTSIDE, ODDS = "outside.csv", "odds.csv"
 # Files in the way that a message names; the others are only counted.
 MOST_NAMED = 3
 
 
 def posterior_files(folder: Path) -> list[Path]:
-    """Return the files that `write_posterior` may write."""
-    return [folder / name for name in (*TABLES, SUMMARY, PAGE, STUDY, SAVED)]
+    """Return the files that `write_posterior` may write or remove."""
+    return [folder / name for name in (*TABLES, OUTSIDE, ODDS, SUMMARY, PAGE, STUDY, SAVED)]
 
 
 def write_posterior(folder: Path, posterior: Posterior) -> list[Path]:
@@ -57,19 +66,25 @@ def write_posterior(folder: Path, posterior: Posterior) -> list[Path]:
     tables = _tables(posterior)
     with writing(folder):
         _write_tables(folder, tables, posterior_view(posterior))
-        for name in {*TABLES} - {*tables}:
+        for name in {*TABLES, OUTSIDE, ODDS} - {*tables}:
             (folder / name).unlink(missing_ok=True)
         write_report(posterior, folder / PAGE)
         write_study(posterior.study, folder / STUDY)
         posterior.save(folder / SAVED)
-    return [path for path in posterior_files(folder) if path.name not in {*TABLES} - {*tables}]
+    return [path for path in posterior_files(folder) if path.exists()]
 
 
 def write_names(folder: Path, posterior: Posterior) -> None:
-    """Write anew what has the names of clusters in it; the labels keep their ids."""
+    """Put the names of clusters into all files; labels and other tables keep their cells."""
     tables = {name: table for name, table in _tables(posterior).items() if name != LABELS}
     with writing(folder):
         _write_tables(folder, tables, posterior_view(posterior))
+        for name in filter(lambda name: (folder / name).exists(), (LABELS, OUTSIDE, ODDS)):
+            cells = pd.read_csv(folder / name, dtype=str, keep_default_na=False)
+            table = cells.map(from_spreadsheet).drop(columns="name", errors="ignore")
+            names = table["cluster"].astype(int).map(posterior.names).fillna("")
+            table.insert([*table].index("cluster") + 1, "name", names)
+            write_table(table, folder / name, private=name == LABELS)
         posterior.save(folder / SAVED)
 
 
@@ -129,14 +144,30 @@ def write_silo(
     return silo_files(folder, keep_draws=keep_draws)
 
 
-def check_free(paths: Iterable[Path], *, force: bool, instead: str = "another --out") -> None:
+def has_results(folder: Path, study: Study) -> bool:
+    """Tell whether a folder has the finished results of a study."""
+    files = posterior_files(folder)
+    is_whole = (folder / SAVED).exists() and (folder / STUDY).exists() and not unfinished(files)
+    return is_whole and read_study(folder / STUDY) == study
+
+
+def is_saved(folder: Path, posterior: Posterior) -> bool:
+    """Tell whether the results in a folder are those of this posterior, to the last byte."""
+    return (folder / SAVED).read_bytes() == as_bytes(posterior)
+
+
+def check_free(paths: Sequence[Path], *, force: bool, instead: str = "another --out") -> None:
     """Refuse to replace files that exist, unless forced. Call it before the work.
+
+    Files that the same command left unfinished are no obstacle.
 
     Parameters
     ----------
     instead : of replacing them, what to give.
     """
-    taken = [path for path in paths if path.exists()]
+    existing = [path for path in paths if path.exists()]
+    left = unfinished(paths) if existing else []
+    taken = [path for path in existing if path not in left]
     if taken and not force:
         named = listing([str(path) for path in taken], MOST_NAMED)
         raise SettingsError(f"already there: {named}; give --force to replace, or {instead}")

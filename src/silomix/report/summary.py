@@ -13,7 +13,7 @@ from rich.text import Text
 
 from silomix.model.diagnostics import rhat_words
 from silomix.model.metrics import INTERVAL
-from silomix.model.sentences import listing, number, plural, span
+from silomix.model.sentences import listing, number, plural, printable, span
 from silomix.posterior.frames import estimates
 from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
@@ -23,7 +23,6 @@ from silomix.report.display import (
     frame_view,
     from_lines,
     make_table,
-    printable,
     shown_name,
 )
 
@@ -141,7 +140,7 @@ def _holders_view(posterior: Posterior) -> TerminalTable:
         named = [f"{silo} ({sure:.2f})" if sure < run.SURE else silo for silo, sure in silos]
         known, many = "" if found.isna().all() else f"{found.min():.2f}", len(posterior.silos)
         name = posterior.cluster_names[int(str(cluster))]
-        lines.append((name, f"{len(named)} of {many}", known, printable(listing(named))))
+        lines.append((name, f"{len(named)} of {many}", known, listing(named)))
     heads = ("cluster", "silos", "confidence", "found by")
     return as_view(from_lines("", heads, lines, left=(0, 3)))
 
@@ -149,12 +148,15 @@ def _holders_view(posterior: Posterior) -> TerminalTable:
 def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:
     """Return for a program how many rows each cluster got, by `Posterior.labels_frame`."""
     sizes = np.bincount(labels["cluster"], minlength=posterior.n_clusters)
+    others = ~labels["silo"].isin(posterior.silos)
+    if len(posterior.silos) == 1:
+        others &= labels["silo"].notna()  # who fitted one table has no silos to name
     return {
         "rows": len(labels),
         "clusters": posterior.n_clusters,
         "sizes": sizes.tolist(),
         "mean_probability": float(labels["probability"].mean()) if len(labels) else None,
-        "rows_of_other_silos": int((~labels["silo"].isin(posterior.silos)).sum()),
+        "rows_of_other_silos": int(others.sum()),
     }
 
 

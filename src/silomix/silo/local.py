@@ -13,12 +13,13 @@ import pandas as pd
 
 from silomix.errors import DataError, SettingsError, StudyMismatch
 from silomix.model.families.rows import Rows
+from silomix.model.files import finishing
 from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand, load
 from silomix.posterior.membership import label_columns
 from silomix.silo.ledger import Account, open_account
-from silomix.silo.partition import partition
+from silomix.silo.partition import need_package, partition
 from silomix.silo.relabel import align_draws
 from silomix.silo.release import fold_small, make_release
 from silomix.silo.sampler import Job, sample_in_blocks
@@ -73,6 +74,11 @@ class Silo:
     checkpoint: Path | None = None
     progress: Report | None = None
     account: Account | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what would fail after hours of sampling."""
+        if self.study.strategy != "exact":
+            need_package(self.study.local.partition)
 
     @cached_property
     def rows(self) -> Rows:
@@ -192,7 +198,8 @@ def write_labels(silo: Silo, loaded: Loaded) -> Path | None:
     silos = np.full(len(membership), silo.name, dtype=object)
     columns = label_columns(silos, membership, loaded.ids, probabilities=False)
     path = folder / "labels.csv"
-    write_table(pd.DataFrame(columns | {"row": loaded.rows}), path, private=True)
+    with finishing([path]):
+        write_table(pd.DataFrame(columns | {"row": loaded.rows}), path, private=True)
     return path
 
 

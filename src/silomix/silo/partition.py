@@ -15,6 +15,7 @@ it closer.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING
 
@@ -198,6 +199,13 @@ def linkage_cuts(apart: Apart, most: int) -> Ints:
     return np.array(cuts[::-1])
 
 
+def need_package(method: str) -> None:
+    """Refuse a partition whose package is not installed."""
+    if method == "pam" and find_spec("kmedoids") is None:
+        text = "{partition}, also part of {preset}, needs the package kmedoids"
+        raise MissingDependency(text, "pam", partition="pam", preset="paper")
+
+
 def pam_cuts(apart: Apart, most: int) -> Ints:
     """Cut the rows around medoids, as PReMiuM does (Liverani et al., 2015).
 
@@ -214,12 +222,9 @@ def pam_cuts(apart: Apart, most: int) -> Ints:
     -------
     (cut, row), labels of exactly 2, 3, … clusters.
     """
-    try:
-        import kmedoids
-    except ImportError as error:
-        raise MissingDependency(
-            "partition 'pam', unlike 'linkage', needs the package kmedoids", extra="pam"
-        ) from error
+    need_package("pam")
+    import kmedoids
+
     distances = apart.astype(np.int32)
     start = kmedoids.pam_build(distances, most).medoids
     candidates = []

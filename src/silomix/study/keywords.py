@@ -8,6 +8,7 @@ from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from silomix.errors import SettingsError
+from silomix.model.schema import Schema
 from silomix.model.sentences import at_least, check_mapping, did_you_mean, one_of
 from silomix.study.settings import Evidence, Hungarian, Lbfgs, Polish, Study, describe
 from silomix.study.validation import KeyPath, Record, quote, refusal, validate
@@ -15,7 +16,7 @@ from silomix.study.validation import KeyPath, Record, quote, refusal, validate
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from silomix.model.schema import Schema, Variable
+    from silomix.model.schema import Variable
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -193,6 +194,12 @@ def make_study(
     >>> study.silos, study.polish.rounds, study.schedule.iterations
     (('north', 'south'), 3, 20000)
     """
+    if not isinstance(schema, Schema):
+        raise SettingsError(
+            f"schema is of type {type(schema).__name__}; give the table_schema of a study, or of a "
+            "table silomix.model.table.infer_schema(table, silo='hospital'), where the column "
+            "hospital names the silos"
+        )
     check_keywords(preset, settings, SETTINGS)
     stated = _state({"seed": seed, **settings})
     if stated.keys() >= {PATHS["thin"], PATHS["kept"]}:

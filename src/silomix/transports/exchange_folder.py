@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
 from silomix.messages.container import LARGEST_HEAD, read_json
 from silomix.model.files import read_file, replace_file, writing
+from silomix.model.sentences import printable_lines
 from silomix.study import FewRounds, Study, digest
 
 if TYPE_CHECKING:
@@ -89,15 +90,31 @@ def spelled(kind: str) -> str:
 
 
 def find_questions(folder: Path) -> list[tuple[int, Path]]:
-    """Return the questions' numbers and folders, in order; what is none of them is passed over."""
-    named = ((QUESTION.fullmatch(path.name), path) for path in (folder / QUESTIONS).glob("*/"))
-    return sorted((int(name[1]), path) for name, path in named if name is not None)
+    """Return the questions' numbers and folders, in order; what is none of them is passed over.
+
+    Raises
+    ------
+    MessageError
+        When one is a link.
+    """
+    named = [
+        (int(name[1]), inner_folder(path.parent, path.name))
+        for path in inner_folder(folder, QUESTIONS).glob("*")
+        if (name := QUESTION.fullmatch(path.name))
+    ]
+    return sorted((number, path) for number, path in named if path.is_dir())
 
 
 def question_to(silo_folder: str, question: Path) -> Path | None:
-    """Return where in a question's folder the one to a silo is, None where it is not asked."""
+    """Return where in a question's folder the one to a silo is, None where it is not asked.
+
+    Raises
+    ------
+    MessageError
+        When it is a link.
+    """
     if any(question.glob(f"{FOR}*")):
-        own = question / f"{FOR}{silo_folder}"
+        own = inner_folder(question, f"{FOR}{silo_folder}")
         return own if own.is_dir() else None
     return question
 
@@ -108,7 +125,7 @@ def inner_folder(exchange: Path, *names: str) -> Path:
     Raises
     ------
     MessageError
-        When a link leads to it: what is written or removed there would be somewhere else.
+        When a link leads to it: what is read, written or removed there would be somewhere else.
     """
     path = exchange
     for name in names:
@@ -174,7 +191,7 @@ def read_exchange(folder: Path) -> Study:
     """
     path = folder / STUDY
     try:
-        document = read_json(read_file(path, LARGEST_HEAD + 1))
+        document = read_json(read_file(inner_folder(folder, STUDY), LARGEST_HEAD + 1))
         study = Study(**document["study"])
         if (document["format"], document["digest"]) == (FORMAT, digest(study)):
             return study
@@ -193,7 +210,8 @@ def readme(study: Study) -> str:
     silos = "\n".join(f"    {silo_folder(study.silos, name)}    {name}" for name in study.silos)
     title = f": {' '.join(study.title.split())}" if study.title else ""
     asked = "\n".join(f"    - {line}" for line in asked_for(study))
-    return README_TEXT.format(title=title, digest=digest(study)[:12], asked=asked, silos=silos)
+    text = README_TEXT.format(title=title, digest=digest(study)[:12], asked=asked, silos=silos)
+    return printable_lines(text)
 
 
 def asked_for(study: Study) -> list[str]:

@@ -69,7 +69,8 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
     is_new = not silo.store.ledger or (silo.account is not None and not knows(silo.account))
     earlier: list[_Question] = []
     for number, posed in exchange_folder.find_questions(folder):
-        source, target = exchange_folder.question_to(place, posed), own / posed.name
+        source = exchange_folder.question_to(place, posed)
+        target = exchange_folder.inner_folder(own, posed.name)
         if source is None:
             continue
         question = _Question(number, source, target, silo)

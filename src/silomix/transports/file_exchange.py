@@ -111,7 +111,7 @@ class FileExchange:
         found = Unanswered(self.asked, kind, about, self.folder)
         for silo, own in asked.items():
             place = exchange_folder.silo_folder(self.names, silo)
-            path = self.folder / ANSWERS / place / name
+            path = exchange_folder.inner_folder(self.folder, ANSWERS, place, name)
             if path.exists():
                 replies[silo] = self._answer(path, silo, own)
             elif isinstance(own, ShareReleases):
