@@ -1,0 +1,368 @@
+"""The ledger's file: an SQLite database with one JSON document for each table.
+
+There is one for each user of the machine, which only that user may open. SQLite writes it whole or
+not at all, and lets one process at a time change it. A file of version 0.2.0, which was JSON, is
+converted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import sys
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel
+
+from silomix.errors import DataWarning, FileError, SettingsError, SilomixError, warn
+from silomix.model.files import private_file, private_folder, read_file, replace_file
+from silomix.silo.store import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Environment variable with the ledger's path, instead of the usual place.
+VARIABLE = "SILOMIX_LEDGER"
+# In version 0.2.0 each table had a ledger beside it.
+OLD_NAME = "silomix-ledger.json"
+LARGEST_OLD = 1 << 28
+# What SQLite writes into the file so that nobody mistakes it: "silo", and the format.
+APPLICATION, FORMAT = 0x73696C6F, 2
+HEADER = b"SQLite format 3\0"
+SCHEMA = f"""
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {FORMAT};
+CREATE TABLE tables (name TEXT PRIMARY KEY, document TEXT NOT NULL);
+CREATE TABLE imported (digest TEXT PRIMARY KEY);
+"""
+# Seconds to wait for another process that has the file locked.
+WAIT = 60.0
+# Stands beside the records that left: a question failed on the rows.
+FAILED = "failed"
+
+
+class Answered(BaseModel):
+    """A study that was answered from a table, or failed on it.
+
+    Attributes
+    ----------
+    study, title : its digest, and its line for people.
+    silo : the table's silo in it.
+    policy, rounding : name of the policy, and its minimum count and rounding.
+    rows : digest of the coded rows that it was answered from.
+    cells : digest of all cells of the table, in the order of the rows.
+    columns : by name of the column, a digest of its cells in any order.
+    left : what left, by name of the record, and when it first did; FAILED for a failed question.
+    """
+
+    study: str
+    title: str
+    silo: str
+    policy: str
+    rounding: str
+    rows: str
+    cells: str = ""
+    columns: dict[str, str] = {}
+    left: dict[str, str]
+
+    @property
+    def since(self) -> str:
+        """When the first answer left, or failed."""
+        return min(self.left.values(), default="")
+
+    def is_like(self, other: Answered) -> bool:
+        """Tell whether the two are one study, answered alike: together they tell no more."""
+        return (self.study, self.rows, self.rounding) == (other.study, other.rows, other.rounding)
+
+
+class Version(BaseModel):
+    """A table as long as it stays the same.
+
+    Attributes
+    ----------
+    since : when it was first answered from, or said to be new.
+    digest : of its cells; None until it is answered from.
+    studies : answered from it.
+    """
+
+    since: str
+    digest: str | None = None
+    studies: list[Answered] = []
+
+    def has(self, cells: str) -> bool:
+        """Tell whether a table with these cells was answered from."""
+        return cells in {self.digest, *(study.cells for study in self.studies)}
+
+
+class PolicyChange(BaseModel):
+    """A policy that was replaced between two answers: the settings that differ, and when."""
+
+    at: str
+    before: dict[str, Any]
+    now: dict[str, Any]
+
+
+class Table(BaseModel):
+    """All that left from one table.
+
+    Attributes
+    ----------
+    name : what its owner calls it, or its path.
+    allowed : studies that the owner allowed, whatever the policy's number: digests.
+    versions : the last one is what is counted.
+    policy : settings of the policy of the last answer, by name.
+    changes : of that policy.
+    """
+
+    name: str
+    allowed: list[str] = []
+    versions: list[Version] = []
+    policy: dict[str, Any] = {}
+    changes: list[PolicyChange] = []
+
+    @property
+    def ever(self) -> list[Answered]:
+        """Studies answered from any version."""
+        return [study for version in self.versions for study in version.studies]
+
+    @property
+    def counted(self) -> Version:
+        """The version that counts."""
+        return self.versions[-1] if self.versions else Version(since="")
+
+    def has(self, cells: str) -> bool:
+        """Tell whether it ever had these cells when it was answered from."""
+        return any(version.has(cells) for version in self.versions)
+
+
+class Ledger(BaseModel):
+    """What the file says.
+
+    Attributes
+    ----------
+    imported : digests of the ledgers of version 0.2.0 whose tables are in it.
+    """
+
+    tables: list[Table] = []
+    imported: list[str] = []
+
+    def table(self, name: str | None) -> Table:
+        """Return the table of that name, which is there from now on; the only one without a name.
+
+        Of a table that nothing is said of afterwards, nothing is written.
+        """
+        names = [known.name for known in self.tables]
+        if name is None and len(names) != 1:
+            known = f"they are {', '.join(map(repr, names))}" if names else "it has none yet"
+            raise SettingsError(
+                f"the ledger does not say which table is meant; {known}: give --data TABLE or "
+                "--table-name NAME"
+            )
+        if name not in names and name is not None:
+            self.tables.append(Table(name=name))
+        return next(known for known in self.tables if name in (known.name, None))
+
+
+class OldLedger(BaseModel):
+    """The JSON file of version 0.2.0."""
+
+    kind: Literal["silomix ledger"]
+    format: Literal[1]
+    tables: list[Table]
+
+
+def find_ledger(path: Path | None = None) -> Path:
+    """Return where the ledger is: `path`, or what the environment says, or this user's own.
+
+    Raises
+    ------
+    SettingsError
+        When the environment does not say where.
+    """
+    named = os.environ.get(VARIABLE)
+    if path is None and named and not Path(named).is_absolute():
+        raise SettingsError(
+            f"the environment variable {VARIABLE} is {named!r}, which is another file in every "
+            "folder: set it to an absolute path"
+        )
+    if path is None:
+        path = Path(named) if named else _data_folder() / "silomix" / "ledger.sqlite"
+    return path.resolve()
+
+
+def _data_folder() -> Path:
+    """Return the folder in which programs keep this user's data."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise SettingsError(
+            "nothing says where this user's ledger is, since there is no home folder: set the "
+            f"environment variable {VARIABLE} to an absolute path, or give {{ledger}}",
+            ledger=None,
+        ) from None
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support"
+    named = Path(os.environ.get("XDG_DATA_HOME", ""))
+    return named if named.is_absolute() else home / ".local" / "share"
+
+
+def read_ledger(path: Path) -> Ledger:
+    """Return what a ledger says, also one of version 0.2.0; an empty one where there is no file.
+
+    Raises
+    ------
+    FileError
+        When it is damaged, no ledger, or cannot be read: nobody can tell then what has left.
+    """
+    with _explaining(path):
+        try:
+            if not _is_database(path):
+                return Ledger(tables=_read_old(read_file(path, LARGEST_OLD)))
+        except FileNotFoundError:
+            return Ledger()
+        with closing(_connect(path)) as file:
+            return _load(file)
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[Ledger]:
+    """Let one process at a time look at the ledger, and change it: what changed is written.
+
+    A ledger that is not there begins, and one of version 0.2.0 is converted.
+    """
+    with _explaining(path):
+        _make(path)
+        with closing(_connect(path)) as file, file:
+            file.execute("BEGIN IMMEDIATE")
+            ledger = _load(file)
+            # a write: where none is possible, this is the time to say so, and not after the work
+            file.execute(f"PRAGMA user_version = {FORMAT}")
+            before = ledger.model_copy(deep=True)
+            yield ledger
+            _save(file, ledger, before)
+
+
+def take_over(path: Path, data: Path) -> None:
+    """Bring what a ledger of version 0.2.0 beside a table has counted into the ledger, once.
+
+    The old file stays as it is.
+    """
+    old = data.resolve().parent / OLD_NAME
+    if old == path:
+        return
+    tables = read_ledger(old).tables
+    mark = hashlib.sha256(Ledger(tables=tables).model_dump_json().encode()).hexdigest()
+    if not tables or (path.exists() and mark in read_ledger(path).imported):
+        return
+    with changing(path) as ledger:
+        for table in tables:
+            known = ledger.table(table.name)
+            known.allowed += [study for study in table.allowed if study not in known.allowed]
+            # before the version that counts
+            known.versions[:0] = [each for each in table.versions if each not in known.versions]
+            known.policy = known.policy or table.policy
+        ledger.imported.append(mark)
+    told = f"what {old} has counted is in {path} from now on; the old file is no longer written"
+    warn(DataWarning(told))
+
+
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    """Say why a ledger cannot be used."""
+    try:
+        yield
+    except SilomixError:
+        raise
+    except (OSError, sqlite3.OperationalError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(
+            f"the ledger {path} cannot be used: {reason}. What leaves must be counted, so nothing "
+            "leaves: let its owner run this, or give another place with --ledger FILE, and use it "
+            "from then on"
+        ) from error
+    except (sqlite3.Error, ValueError) as error:
+        raise FileError(
+            f"{path} is no ledger, or it is damaged, or of another version of silomix; without the "
+            "ledger nobody can tell what has left. Restore it from a copy. Only if there is none, "
+            "and the owner accepts that nothing is counted, move it away"
+        ) from error
+
+
+def _is_database(path: Path) -> bool:
+    """Tell whether a file says that it is a database; one that is no file raises OSError."""
+    return read_file(path, len(HEADER)) == HEADER
+
+
+def _read_old(content: bytes) -> list[Table]:
+    """Return the tables of a ledger of version 0.2.0."""
+    tables = OldLedger.model_validate_json(content).tables
+    for table in tables:
+        if table.ever:
+            last = table.ever[-1]
+            least, base = map(int, last.rounding.split(", "))
+            table.policy = {"name": last.policy, "minimum_count": least, "round_to": base}
+    return tables
+
+
+def _make(path: Path) -> None:
+    """Begin a ledger where there is none, and convert one of version 0.2.0; say so."""
+    if path.exists() and _is_database(path):
+        return
+    private_folder(path.parent)
+    kept = path.with_name(f"{path.name}.imported")
+    with locked(path.with_name(f".{path.name}.lock")):
+        told = f"a new ledger begins at {path}; if there was one before, stop and restore it"
+        tables = []
+        if path.exists():
+            if _is_database(path):  # another process was first
+                return
+            old = read_file(path, LARGEST_OLD)
+            tables = _read_old(old)
+            replace_file(kept, old, private=True)
+            told = (
+                f"the ledger {path} is of version 0.2.0 and has been converted; as it was: {kept}"
+            )
+        scratch = path.with_name(f".{path.name}.partial")
+        scratch.unlink(missing_ok=True)
+        private_file(scratch)
+        with closing(sqlite3.connect(scratch)) as file, file:
+            file.executescript(SCHEMA)
+            _save(file, Ledger(tables=tables), Ledger())
+        scratch.replace(path)
+    warn(DataWarning(told))
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open a database that is there."""
+    where = f"{path.as_uri()}?mode=rw"
+    return sqlite3.connect(where, uri=True, timeout=WAIT, isolation_level=None)
+
+
+def _load(file: sqlite3.Connection) -> Ledger:
+    wanted = {"application_id": APPLICATION, "user_version": FORMAT, "quick_check(1)": "ok"}
+    if any(file.execute(f"PRAGMA {key}").fetchone() != (value,) for key, value in wanted.items()):
+        raise sqlite3.DatabaseError("it is not what it should be")
+    tables = file.execute("SELECT document FROM tables ORDER BY rowid")
+    imported = file.execute("SELECT digest FROM imported")
+    return Ledger(
+        tables=[Table.model_validate_json(text) for (text,) in tables],
+        imported=[digest for (digest,) in imported],
+    )
+
+
+def _save(file: sqlite3.Connection, ledger: Ledger, before: Ledger) -> None:
+    """Write the tables that have changed."""
+    upsert = (
+        "INSERT INTO tables VALUES (?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET document = excluded.document"
+    )
+    for table in ledger.tables:
+        if (table.versions or table.allowed) and table not in before.tables:
+            file.execute(upsert, (table.name, table.model_dump_json()))
+    marks = [(digest,) for digest in ledger.imported]
+    file.executemany("INSERT OR IGNORE INTO imported VALUES (?)", marks)
