@@ -27,7 +27,8 @@ from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.run_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view
 from silomix.silo import ledger as ledgers
-from silomix.silo.ledger_file import Table, find_ledger, read_ledger, take_over
+from silomix.silo.ledger_file import find_ledger, read_ledger, take_over
+from silomix.silo.ledger_tables import Table
 from silomix.silo.local import Silo, load_rows, place_in, release_of, sample_locally
 from silomix.silo.release import check_tier, outgoing
 from silomix.silo.store import digest_arrays
@@ -172,7 +173,7 @@ def release_command(
         opened = None
         if out is not None:
             cells = hashlib.sha256(draws.read_bytes()).hexdigest()
-            digests = ledgers.Digests(cells, digest_arrays([made.medians]), {})
+            digests = ledgers.Digests(cells, digest_arrays([made.medians]), {"draws": cells})
             opened = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
         return _write_release(made, plan, opened, out, force=force)
     if table is None or study is None:

@@ -25,7 +25,7 @@ from silomix.model.families import dirichlet
 from silomix.model.sentences import plural
 from silomix.posterior.membership import to_four_decimals
 from silomix.silo.ledger import note_left
-from silomix.silo.ledger_file import FAILED
+from silomix.silo.ledger_tables import FAILED
 from silomix.silo.local import Silo, kept_posterior
 from silomix.silo.release import check_tier, release_row_counts, withhold_small
 from silomix.study import Divergence

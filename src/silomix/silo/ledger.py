@@ -15,18 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from silomix.errors import DataWarning, PolicyRefusal, SettingsError, warn
 from silomix.model.sentences import plural, quoted
-from silomix.silo.ledger_file import (
-    FAILED,
-    Answered,
-    Ledger,
-    PolicyChange,
-    Table,
-    Version,
-    changing,
-    find_ledger,
-    read_ledger,
-    take_over,
-)
+from silomix.silo.ledger_file import changing, find_ledger, read_ledger, take_over
+from silomix.silo.ledger_tables import FAILED, Answered, Ledger, PolicyChange, Table, Version
 from silomix.study import Study, digest
 from silomix.study.policy import UNLIMITED, Policy, echo
 
@@ -159,7 +149,7 @@ def check_account(account: Account) -> None:
     FileError
         When the ledger cannot be read or written: what leaves could not be counted.
     """
-    with changing(account.path) as ledger:
+    with changing(account.path, trying=True) as ledger:  # hours of work may follow
         _refuse(ledger, account)
 
 
@@ -189,17 +179,17 @@ def note_left(account: Account, record: str, *, has_left: bool = False) -> None:
 
 def _note_policy(ledger: Ledger, table: Table, account: Account, now: str) -> None:
     """Write down under which policy a table is answered from, and how that has changed."""
-    settings = flat_policy(account.policy)
+    settings = _flat(account.policy)
     copies = (one for one in ledger.tables if one.has(account.entry.cells) and one.policy)
     known = table.policy or next((one.policy for one in copies), {})
-    before = {key: value for key, value in known.items() if settings[key] != value}
+    before = {key: value for key, value in known.items() if settings.get(key) != value}
     if before:
-        after = {key: settings[key] for key in before}
+        after = {key: settings.get(key) for key in before}
         table.changes.append(PolicyChange(at=now, before=before, now=after))
     table.policy = settings
 
 
-def flat_policy(policy: Policy) -> dict[str, Any]:
+def _flat(policy: Policy) -> dict[str, Any]:
     """Return a policy's settings by name, such as "exchanges.polish"."""
     settings = echo(policy)
     for part in ("exchanges", "limits"):
