@@ -352,8 +352,12 @@ class TestSilo:
         assert (study.study, list(study.left)) == (digest(silo.study), ["failed"])
         with pytest.raises(PolicyRefusal, match=r"on 20\d\d-\d\d-\d\d \(it failed\)"):
             opened(seed=2, policy=policy)
-        if code == "failed":  # put right, the study goes on
-            assert isinstance(answer_or_refuse(SampleLocally(), opened(policy=policy)), Release)
+        # put right, the study goes on, also under another minimum count: nothing has left
+        assert isinstance(answer_or_refuse(SampleLocally(), opened()), Release)
+        (study,) = read_ledger(silo.account.path).tables[0].counted.studies
+        assert (list(study.left), study.rounding) == (["Release", "failed"], "10, 5")
+        with pytest.raises(PolicyRefusal, match="with minimum count 10 and counts rounded to 5"):
+            opened(policy=FINE)
 
     def test_rows_in_another_order_in_another_folder_are_worth_a_warning(
         self, opened, people, recwarn

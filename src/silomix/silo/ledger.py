@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from silomix.errors import DataWarning, PolicyRefusal, SettingsError, warn
 from silomix.model.sentences import plural, quoted
 from silomix.silo.ledger_file import changing, find_ledger, read_ledger, take_over
-from silomix.silo.ledger_tables import FAILED, Answered, Ledger, PolicyChange, Table, Version
+from silomix.silo.ledger_tables import Answered, Ledger, PolicyChange, Table, Version
 from silomix.study import Study, digest
 from silomix.study.policy import UNLIMITED, Policy, echo
 
@@ -158,7 +158,7 @@ def note_left(account: Account, record: str, *, has_left: bool = False) -> None:
 
     Parameters
     ----------
-    record : its name; FAILED where only that a question failed leaves.
+    record : its name, or `FAILED` where only that a question failed leaves.
     has_left : it did so before the ledger knew: it counts, and nothing is refused.
     """
     with changing(account.path) as ledger:
@@ -172,6 +172,8 @@ def note_left(account: Account, record: str, *, has_left: bool = False) -> None:
             noted = entry.model_copy()
             table.counted.digest = table.counted.digest or entry.cells
             table.counted.studies.append(noted)
+        if noted.only_failed:
+            noted.policy, noted.rounding = entry.policy, entry.rounding
         noted.left = {record: now} | noted.left
         if not has_left:
             _note_policy(ledger, table, account, now)
@@ -282,7 +284,7 @@ def _refuse(ledger: Ledger, account: Account) -> None:
 
 def _told(study: Answered) -> str:
     """Return when a study was first answered, and whether that is all that it was."""
-    return study.since[:10] + (" (it failed)" if study.left.keys() == {FAILED} else "")
+    return study.since[:10] + (" (it failed)" if study.only_failed else "")
 
 
 def _now() -> str:

@@ -41,9 +41,15 @@ class Answered(BaseModel):
         """When the first answer left, or failed."""
         return min(self.left.values(), default="")
 
+    @property
+    def only_failed(self) -> bool:
+        """Whether nothing left but that a question failed."""
+        return self.left.keys() == {FAILED}
+
     def is_like(self, other: Answered) -> bool:
         """Tell whether the two are one study, answered alike: together they tell no more."""
-        return (self.study, self.rows, self.rounding) == (other.study, other.rows, other.rounding)
+        same = (self.study, self.rows) == (other.study, other.rows)
+        return same and (self.rounding == other.rounding or self.only_failed)
 
 
 class Version(BaseModel):
