@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import tempfile
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +15,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import pytest
 from hypothesis import settings
+
+# no test may count in the ledger of whoever runs it
+OF_THE_SESSION = tempfile.TemporaryDirectory(prefix="silomix-")
+os.environ["SILOMIX_LEDGER"] = str(Path(OF_THE_SESSION.name, "ledger.sqlite"))
 
 # a machine that is busy is no fault of the code
 settings.register_profile("silomix", deadline=None, derandomize=True)
@@ -77,6 +82,15 @@ def pytest_generate_tests(metafunc):
     if "seed" in metafunc.fixturenames:
         first, _, last = os.environ.get("SILOMIX_SEEDS", "20").partition("-")
         metafunc.parametrize("seed", range(int(first), int(last or first) + 1))
+
+
+@pytest.fixture(autouse=True)
+def ledger(tmp_path_factory, monkeypatch, request):
+    """Every test has a ledger of its own, which is not there yet."""
+    name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
+    path = tmp_path_factory.getbasetemp() / "ledgers" / f"{name}.sqlite"
+    monkeypatch.setenv("SILOMIX_LEDGER", str(path))
+    return path
 
 
 @pytest.fixture

@@ -67,7 +67,9 @@ class Desk:
     def answer(self, name):
         data = ["--silo", name, "--data", self.folder / name / "table.csv", "--threads", 1]
         agreed = ["--study", self.folder / "study.toml", "--policy", self.folder / "policy.toml"]
-        return ["answer", self.folder / "exchange", *data, *agreed]
+        # these processes have the environment of the server that starts them
+        counted = ["--ledger", self.folder / "ledger.sqlite"]
+        return ["answer", self.folder / "exchange", *data, *agreed, *counted]
 
     def finish(self, args):
         """Run a command to its end; return its exit code."""

@@ -61,7 +61,7 @@ TEXTS = {
         "out": "Folder for the results.",
         "name": "3=frail: names a cluster; report --force puts the name into all of fit's files.",
         "policy": "What may leave: policy.toml or a preset; without it, the preset named default.",
-        "ledger": "File that records what left (default silomix-ledger.json beside the table).",
+        "ledger": "File that records what left; by default one for all tables of this user.",
         "table_name": "What the ledger calls the table, wherever it is; its path by default.",
         "force": "Replace files that exist already.",
         "quiet": "Do not show progress, notices, or which kinds were guessed.",

@@ -32,6 +32,7 @@ from silomix.report.results_folder import (
 )
 from silomix.report.run_sections import reply
 from silomix.report.summary import json_lines
+from silomix.silo.ledger_file import find_ledger
 from silomix.silo.local import Silo, open_site, place_in, write_labels
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import echo, find_policy
@@ -130,6 +131,7 @@ def answer_command(
     place_in(plan, silo)
     own = exchange_folder.silo_folder(plan.silos, silo)
     home = store or data.parent / STORE / f"{own}-{digest(plan)[:8]}"
+    ledger = find_ledger(ledger)
     _check_outside(exchange, data=data, store=home, ledger=ledger)
     rules = find_policy(policy or "default")
     if study is None:

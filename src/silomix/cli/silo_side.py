@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import typer
 from rich.console import Group, RenderableType
@@ -30,7 +29,7 @@ from silomix.messages.release_explained import explain
 from silomix.model.draws import LocalPosterior
 from silomix.model.files import finishing
 from silomix.model.reading import read_table
-from silomix.model.schema import Schema, Shard
+from silomix.model.schema import Schema
 from silomix.model.sentences import printable
 from silomix.model.table import load
 from silomix.report.display import frame_view
@@ -38,8 +37,11 @@ from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.run_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view
 from silomix.silo import ledger as ledgers
-from silomix.silo.local import Loaded, Silo, load_rows, place_in, release_of, sample_locally
+from silomix.silo.ledger_file import find_ledger, read_ledger, take_over
+from silomix.silo.ledger_tables import Table
+from silomix.silo.local import Silo, load_rows, place_in, release_of, sample_locally
 from silomix.silo.release import check_tier, outgoing
+from silomix.silo.store import digest_arrays
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import Policy, check_study, find_policy
 from silomix.study.roster import own_rows
@@ -180,8 +182,12 @@ def release_command(
             raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
         where, words = (weights, split(parameters), None), by_column("--transform", transform)
         about = {"rows": {silo: rows}, "transforms": words}
-        loaded, plan, made = read_elsewhere(draws, silo, rules, where, **about)
-        opened = ledgers.open_account(loaded, plan, silo, rules, draws, **counted)
+        plan, made = read_elsewhere(draws, silo, rules, where, **about)
+        opened = None
+        if out is not None:
+            cells = hashlib.sha256(draws.read_bytes()).hexdigest()
+            digests = ledgers.Digests(cells, digest_arrays([made.medians]), {"draws": cells})
+            opened = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
         return _write_release(made, plan, opened, out, force=force)
     if table is None or study is None:
         raise typer.BadParameter("give TABLE and --study STUDY, or --draws FILE")
@@ -193,7 +199,7 @@ def release_command(
     account = None
     if out is not None:
         account = ledgers.open_account(
-            loaded, plan, silo, rules, table, column=silo_column, **counted
+            loaded.digests, plan, silo, rules, table, column=silo_column, **counted
         )
     place = place_in(plan, silo)
     own = Silo(silo, place, loaded.shard, plan, policy=rules, checkpoint=checkpoint)
@@ -204,18 +210,15 @@ def release_command(
 
 def read_elsewhere(
     path: Path, silo: str, rules: Policy, where: Any, **about: Any
-) -> tuple[Loaded, Study, Release]:
-    """Return draws as the ledger has rows, a study of this silo alone, and what may leave.
+) -> tuple[Study, Release]:
+    """Return a study of this silo alone, and what may leave of its draws.
 
     `where` and `about` are those of `sum_up_draws`.
     """
     about |= {"prior": {}, "policy": rules}
     about["tier"] = "draws" if "draws" in rules.tiers else "summary"
     plan, (made,), _ = sum_up_draws({silo: path}, where, **about)
-    # in the place of rows, what the ledger tells one answer from another by
-    shard = Shard(plan.table_schema, np.zeros((made.clusters, 0), np.uint8), made.medians)
-    cells = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Loaded(shard, np.arange(made.clusters), cells), plan, made
+    return plan, made
 
 
 def _write_release(
@@ -281,11 +284,11 @@ def ledger_command(
     allow: str | None = None,
     new_version: bool = False,
 ) -> Shown:
-    """Show which studies have used a table, and let its owner allow another.
+    """Show which studies have used which tables, and let their owner allow another.
 
     Parameters
     ----------
-    data : The table, whose ledger is beside it; without --data, the ledger of this folder.
+    data : The table that --allow or --new-version is about.
     allow : Let another study use the table: the study's file or digest.
     new_version : The table now has new rows: start a new count of its studies.
 
@@ -295,7 +298,9 @@ def ledger_command(
     """
     if allow is not None and new_version:
         raise typer.BadParameter("--allow and --new-version are separate decisions; give one")
-    path = ledger or (data.resolve().parent if data else Path()) / ledgers.LEDGER
+    path = find_ledger(ledger)
+    if data is not None:
+        take_over(path, data)
     name = table_name or (str(data.resolve()) if data else None)
     if allow is not None:
         study = allow if DIGEST.fullmatch(allow) else digest(read_study(allow))
@@ -303,7 +308,7 @@ def ledger_command(
     elif new_version:
         found = ledgers.begin_version(path, name)
     else:
-        found = ledgers.read_ledger(path)
+        found = read_ledger(path)
     record = {"ledger": path, "tables": found.model_dump(mode="json")["tables"]}
     view = Group(*(part for table in found.tables for part in _table_view(table)))
     if not found.tables:
@@ -311,7 +316,7 @@ def ledger_command(
     return Shown(record, view, f"Ledger: {path}")
 
 
-def _table_view(table: ledgers.Table) -> list[RenderableType]:
+def _table_view(table: Table) -> list[RenderableType]:
     heads = ["version", "study", "title", "silo", "policy", "first", "what left"]
     lines = [
         (number, one.study[:SHOWN], one.title, one.silo, one.policy, one.since[:10],
@@ -323,4 +328,9 @@ def _table_view(table: ledgers.Table) -> list[RenderableType]:
     if table.versions and not table.counted.studies:
         parts.append(Text("A new version begins with the next study that is answered."))
     parts += [Text(f"Allowed by its owner: {study[:SHOWN]}") for study in table.allowed]
+    for change in table.changes:
+        settings = ", ".join(
+            f"{key} {old} → {change.now[key]}" for key, old in change.before.items()
+        )
+        parts.append(Text(printable(f"{change.at[:10]}: its policy changed: {settings}")))
     return [*parts, frame_view(pd.DataFrame(lines, columns=heads), left=heads), Text()]

@@ -25,6 +25,7 @@ from silomix.model.families import dirichlet
 from silomix.model.sentences import plural
 from silomix.posterior.membership import to_four_decimals
 from silomix.silo.ledger import note_left
+from silomix.silo.ledger_tables import FAILED
 from silomix.silo.local import Silo, kept_posterior
 from silomix.silo.release import check_tier, release_row_counts
 from silomix.study import Divergence
@@ -40,11 +41,16 @@ if TYPE_CHECKING:
 POLISH_STREAM = 1 << 20
 DIVERGENCE_STREAM = 0x646976
 
+# Codes of refusals that depend on the rows.
+FAILURES = ("too-few-rows", "data", "failed")
+
 log = logging.getLogger("silomix.silo.answer")
 
 
 def answer(query: messages.Query, silo: Silo) -> Any:
     """Answer one question about the silo's rows, if its policy lets it.
+
+    A question that fails on the rows says something about them: it counts as answered.
 
     Raises
     ------
@@ -52,7 +58,12 @@ def answer(query: messages.Query, silo: Silo) -> Any:
         When it does not.
     """
     permit(query, silo)
-    reply = HANDLERS[type(query)](query, silo)
+    try:
+        reply = HANDLERS[type(query)](query, silo)
+    except Exception:
+        if silo.account is not None:
+            note_left(silo.account, FAILED)
+        raise
     if silo.account is not None and not isinstance(reply, messages.Received):
         note_left(silo.account, type(reply).__name__)
     return reply
@@ -82,8 +93,9 @@ def refusal_code(error: Exception) -> str:
 def permit(query: messages.Query, silo: Silo) -> None:
     """Refuse a question that the silo's policy does not allow, or not once more.
 
-    A question asked twice gets the same answer and counts once; one about several points counts
-    as many times.
+    None of this looks at the rows, so a refusal tells nothing of them and is not counted. A
+    question asked twice gets the same answer and counts once; one about several points counts as
+    many times.
     """
     check_study(silo.study, silo.policy, silo.name)
     kind = LIMITED.get(type(query))
@@ -99,13 +111,9 @@ def permit(query: messages.Query, silo: Silo) -> None:
             "share them first",
             code="order",
         )
-    if isinstance(query, messages.ShareReleases) and not released_draws.same_draws(
-        query.releases[silo.place], kept_posterior(silo).release
-    ):
-        raise MessageError(
-            f"{silo.name}: the release that the coordinator shows as its own is not the one that "
-            "it made; show the one that it sent"
-        )
+    if isinstance(query, messages.SampleLocally):
+        # a policy may have become stricter since the release was made
+        check_tier(silo.study.tier, silo.policy, silo.name)
     if isinstance(query, messages.ShareReleases | messages.DivergenceCost):
         for release in query.releases:
             if release.place != silo.place:
@@ -128,10 +136,13 @@ def _check_shown(release: messages.Release, silo: Silo) -> None:
         )
 
 
-def count_answered(query: messages.Query, silo: Silo) -> None:
+def count_answered(query: messages.Query, reply: Any, silo: Silo) -> None:
     """Count a question that was answered before the silo's store and ledger knew of it."""
-    if silo.account is not None and messages.REPLIES[type(query)] is not messages.Received:
-        note_left(silo.account, messages.REPLIES[type(query)].__name__, has_left=True)
+    if isinstance(reply, messages.Refused) and reply.code not in FAILURES:
+        return
+    if silo.account is not None and not isinstance(reply, messages.Received):
+        record = FAILED if isinstance(reply, messages.Refused) else type(reply).__name__
+        note_left(silo.account, record, has_left=True)
     _count(query, silo, has_left=True)
 
 
@@ -171,8 +182,6 @@ def shown_draws(silo: Silo) -> MatchedDraws:
 
 
 def _release(_: messages.SampleLocally, silo: Silo) -> messages.Release:
-    # a policy may have become stricter since the release was made
-    check_tier(silo.study.tier, silo.policy, silo.name)
     return replace(kept_posterior(silo).release, policy=echo(silo.policy))
 
 
@@ -187,6 +196,11 @@ def _divergence(query: messages.DivergenceCost, silo: Silo) -> messages.Divergen
 
 
 def _share(query: messages.ShareReleases, silo: Silo) -> messages.Received:
+    if not released_draws.same_draws(query.releases[silo.place], kept_posterior(silo).release):
+        raise MessageError(
+            f"{silo.name}: the release that the coordinator shows as its own is not the one that "
+            "it made; show the one that it sent"
+        )
     silo.store.share(query)
     return messages.Received()
 

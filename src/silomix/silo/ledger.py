@@ -1,132 +1,45 @@
-"""What a silo has answered, table by table: one file, which outlives its stores.
+"""What a silo has answered, table by table, and what it refuses because of that.
 
 A policy rounds what leaves in one study. The same rows rounded again in another, or with one person
 more, can be held against what has left, and tell of single persons. So a silo counts the studies
 that it answers from a table, and refuses another, or the table with other rows, until its owner
-says so. Only the file's owner may open it, and it is there whole or not at all.
+says so. A question that failed on the rows counts too: that it failed is an answer.
 """
 
 from __future__ import annotations
 
-import json
 import shlex
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import BaseModel, ValidationError
-
-from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError, warn
-from silomix.model.files import replace_file
-from silomix.model.sentences import quoted
-from silomix.silo.store import digest_rows, locked
+from silomix.errors import DataWarning, PolicyRefusal, SettingsError, warn
+from silomix.model.sentences import plural, quoted
+from silomix.silo.ledger_file import changing, find_ledger, read_ledger, take_over
+from silomix.silo.ledger_tables import Answered, Ledger, PolicyChange, Table, Version
 from silomix.study import Study, digest
-from silomix.study.policy import UNLIMITED, Policy
+from silomix.study.policy import UNLIMITED, Policy, echo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from silomix.silo.local import Loaded
-
-# Beside the table, unless its owner says otherwise.
-LEDGER = "silomix-ledger.json"
 # Characters of a study's title that are kept: the coordinator writes it.
 LONGEST_TITLE = 200
 
 
-class Answered(BaseModel):
-    """A study that was answered from a table.
+class Digests(NamedTuple):
+    """What a table is recognised by: SHA-256, in hexadecimal.
 
     Attributes
     ----------
-    study, title : its digest, and its line for people.
-    silo : the table's silo in it.
-    policy, rounding : name of the policy, and its minimum count and rounding.
-    rows : digest of the coded rows that it was answered from.
-    left : what left, by name of the record, and when it first did.
+    cells : of all its cells, in the order of the rows.
+    rows : of the rows as the study codes them.
+    columns : by name of the column, of its cells in any order.
     """
 
-    study: str
-    title: str
-    silo: str
-    policy: str
-    rounding: str
+    cells: str
     rows: str
-    left: dict[str, str]
-
-    @property
-    def since(self) -> str:
-        """When the first answer left."""
-        return min(self.left.values(), default="")
-
-    def is_like(self, other: Answered) -> bool:
-        """Tell whether the two are one study, answered alike: together they tell no more."""
-        return (self.study, self.rows, self.rounding) == (other.study, other.rows, other.rounding)
-
-
-class Version(BaseModel):
-    """A table as long as it stays the same.
-
-    Attributes
-    ----------
-    since : when it was first answered from, or said to be new.
-    digest : of its cells; None until it is answered from.
-    studies : answered from it.
-    """
-
-    since: str
-    digest: str | None = None
-    studies: list[Answered] = []
-
-
-class Table(BaseModel):
-    """All that left from one table.
-
-    Attributes
-    ----------
-    name : what its owner calls it, or its path.
-    allowed : studies that the owner allowed, whatever the policy's number: digests.
-    versions : the last one is what is counted.
-    """
-
-    name: str
-    allowed: list[str] = []
-    versions: list[Version] = []
-
-    @property
-    def ever(self) -> list[Answered]:
-        """Studies answered from any version."""
-        return [study for version in self.versions for study in version.studies]
-
-    @property
-    def counted(self) -> Version:
-        """The version that counts."""
-        return self.versions[-1] if self.versions else Version(since="")
-
-
-class Ledger(BaseModel):
-    """The file."""
-
-    kind: Literal["silomix ledger"] = "silomix ledger"
-    format: Literal[1] = 1
-    tables: list[Table] = []
-
-    def table(self, name: str | None) -> Table:
-        """Return the table of that name, which is there from now on; the only one without a name.
-
-        Of a table that nothing is said of afterwards, nothing is written.
-        """
-        names = [known.name for known in self.tables]
-        if name is None and len(names) != 1:
-            known = f"they are {', '.join(map(repr, names))}" if names else "it has none yet"
-            raise SettingsError(
-                f"the ledger does not say which table is meant; {known}: give --table-name NAME"
-            )
-        if name not in names and name is not None:
-            self.tables.append(Table(name=name))
-        return next(known for known in self.tables if name in (known.name, None))
+    columns: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -136,20 +49,19 @@ class Account:
     Attributes
     ----------
     path : of the ledger.
-    table, digest : the table's name, and the digest of its cells.
+    table : its name.
     entry : the study, from which nothing has left yet.
     policy : the silo's.
     """
 
     path: Path
     table: str
-    digest: str
     entry: Answered
     policy: Policy
 
 
 def open_account(
-    loaded: Loaded,
+    digests: Digests,
     study: Study,
     silo: str,
     policy: Policy,
@@ -166,7 +78,7 @@ def open_account(
     data : where the table is.
     column : names each row's silo, where the table has the rows of several.
     table_name : what its owner calls it; its path when left out.
-    ledger : the file; beside the table when left out.
+    ledger : the file; as in `find_ledger` when left out.
 
     Raises
     ------
@@ -181,64 +93,50 @@ def open_account(
         silo=silo,
         policy=policy.name,
         rounding=f"{policy.minimum_count}, {policy.round_to}",
-        rows=digest_rows(loaded.shard),
+        rows=digests.rows,
+        cells=digests.cells,
+        columns=digests.columns,
         left={},
     )
-    path, name = ledger or data.resolve().parent / LEDGER, table_name or str(data.resolve())
-    own = name if column is None else f"{name}, {column} = {silo}"
-    account = Account(path, own, loaded.digest, entry, policy)
+    path, name = find_ledger(ledger), table_name or str(data.resolve())
+    account = Account(path, name if column is None else f"{name}, {column} = {silo}", entry, policy)
+    take_over(path, data)
     check_account(account)
-    known = [one.name for one in read_ledger(path).tables]
-    others = [other for other in known if not other.startswith(name)]
-    if others and own not in known:
-        told = (
-            f"{path} has no table {own!r} yet, but knows {quoted(others)}; if this is one of them "
-            "with other rows, stop here and give its name with --table-name: what has left it "
-            "still counts"
-        )
-        warn(DataWarning(told))
+    _warn_of_likeness(account, name)
     return account
 
 
-def read_ledger(path: Path) -> Ledger:
-    """Return what a ledger says; an empty one where there is none.
+def _warn_of_likeness(account: Account, name: str) -> None:
+    """Warn where a table that the ledger does not know looks like one that it does.
 
-    Raises
-    ------
-    FileError
-        When it is damaged or cannot be read: nobody can tell then what has left.
+    Parameters
+    ----------
+    name : of the whole table, where a column says whose each row is.
     """
-    try:
-        return Ledger.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return Ledger()
-    except (OSError, ValidationError) as error:
-        reason = getattr(error, "strerror", "it is damaged, or of another version of silomix")
-        raise FileError(
-            f"the ledger {path} cannot be read, and without it nobody can tell what has left this "
-            f"table: {reason}. Let its owner run this, or restore it from a copy. Only if there "
-            "is none, and the owner accepts that nothing is counted, move it away"
-        ) from None
-
-
-@contextmanager
-def _changing(path: Path) -> Iterator[Ledger]:
-    """Let one process at a time look at the ledger, and change it: what changed is written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(path.with_name(f".{path.name}.lock")):
-            ledger = read_ledger(path)
-            before = ledger.model_copy(deep=True)
-            yield ledger
-            ledger.tables = [one for one in ledger.tables if one.versions or one.allowed]
-            if ledger != before:
-                text = json.dumps(ledger.model_dump(), indent=1) + "\n"
-                replace_file(path, text.encode(), alone=True, private=True)
-    except OSError as error:
-        raise FileError(
-            f"the ledger {path} cannot be written: {error.strerror}; what leaves must be counted, "
-            "so nothing leaves: give another place with --ledger FILE, and use it from then on"
-        ) from None
+    tables, own = read_ledger(account.path).tables, account.entry.columns
+    if any(table.name == account.table or table.has(account.entry.cells) for table in tables):
+        return
+    alike = []
+    for table in tables:
+        for study in () if table.name.startswith(name) else table.ever:
+            same = sum(own.get(column) == known for column, known in study.columns.items())
+            shared = len(own.keys() & study.columns.keys())
+            if 2 * max(same, shared) > len(own) or not study.columns:
+                alike.append((same, table.name, study.since))
+    if not alike:
+        return
+    same, other, since = max(alike)
+    told = f"{account.path} has no table {account.table!r} yet, but knows "
+    told += f"{quoted(list(dict.fromkeys(name for _, name, _ in alike)))}"
+    if 2 * same > len(own):
+        told += f": {same} of its {plural(len(own), 'column')} are those of {other!r}, answered "
+        told += f"on {since[:10]}, though perhaps in another order of the rows"
+    warn(
+        DataWarning(
+            f"{told}; if this is one of them with other rows, stop here and give its name with "
+            "--table-name: what has left it still counts"
+        )
+    )
 
 
 def check_account(account: Account) -> None:
@@ -251,7 +149,7 @@ def check_account(account: Account) -> None:
     FileError
         When the ledger cannot be read or written: what leaves could not be counted.
     """
-    with _changing(account.path) as ledger:
+    with changing(account.path, trying=True) as ledger:  # hours of work may follow
         _refuse(ledger, account)
 
 
@@ -260,21 +158,45 @@ def note_left(account: Account, record: str, *, has_left: bool = False) -> None:
 
     Parameters
     ----------
-    record : its name.
+    record : its name, or `FAILED` where only that a question failed leaves.
     has_left : it did so before the ledger knew: it counts, and nothing is refused.
     """
-    with _changing(account.path) as ledger:
+    with changing(account.path) as ledger:
         if not has_left:
             _refuse(ledger, account)
-        table, now = ledger.table(account.table), _now()
-        noted = next((one for one in table.ever if one.is_like(account.entry)), None)
+        table, entry, now = ledger.table(account.table), account.entry, _now()
+        noted = next((one for one in table.ever if one.is_like(entry)), None)
         if noted is None:
             if not table.versions:
                 table.versions.append(Version(since=now))
-            noted = account.entry.model_copy()
-            table.counted.digest = table.counted.digest or account.digest
+            noted = entry.model_copy()
+            table.counted.digest = table.counted.digest or entry.cells
             table.counted.studies.append(noted)
+        if noted.only_failed:
+            noted.policy, noted.rounding = entry.policy, entry.rounding
         noted.left = {record: now} | noted.left
+        if not has_left:
+            _note_policy(ledger, table, account, now)
+
+
+def _note_policy(ledger: Ledger, table: Table, account: Account, now: str) -> None:
+    """Write down under which policy a table is answered from, and how that has changed."""
+    settings = _flat(account.policy)
+    copies = (one for one in ledger.tables if one.has(account.entry.cells) and one.policy)
+    known = table.policy or next((one.policy for one in copies), {})
+    before = {key: value for key, value in known.items() if settings.get(key) != value}
+    if before:
+        after = {key: settings.get(key) for key in before}
+        table.changes.append(PolicyChange(at=now, before=before, now=after))
+    table.policy = settings
+
+
+def _flat(policy: Policy) -> dict[str, Any]:
+    """Return a policy's settings by name, such as "exchanges.polish"."""
+    settings = echo(policy)
+    for part in ("exchanges", "limits"):
+        settings |= {f"{part}.{key}": value for key, value in settings.pop(part).items()}
+    return settings
 
 
 def knows(account: Account) -> bool:
@@ -291,7 +213,7 @@ def allow_study(path: Path, study: str, table: str | None = None) -> Ledger:
     study : its digest.
     table : its name; may be left out where the ledger has one table.
     """
-    with _changing(path) as ledger:
+    with changing(path) as ledger:
         allowed = ledger.table(table).allowed
         allowed += [study] if study not in allowed else []
     return ledger
@@ -299,7 +221,7 @@ def allow_study(path: Path, study: str, table: str | None = None) -> Ledger:
 
 def begin_version(path: Path, table: str | None = None) -> Ledger:
     """Say that a table has new rows, which are counted anew, and return the ledger."""
-    with _changing(path) as ledger:
+    with changing(path) as ledger:
         known = ledger.table(table)
         if not known.versions:
             raise SettingsError(
@@ -313,17 +235,22 @@ def begin_version(path: Path, table: str | None = None) -> Ledger:
 def _refuse(ledger: Ledger, account: Account) -> None:
     """Raise a `PolicyRefusal` where a study must not be answered."""
     table, entry, limit = ledger.table(account.table), account.entry, account.policy.studies
-    # a copy under another name is the same table
-    others = [one.counted for one in ledger.tables if one is not table]
-    copies = [version for version in others if version.digest == account.digest]
-    studies = [study for version in (table.counted, *copies) for study in version.studies]
-    if any(one.is_like(entry) for one in (*table.ever, *studies)):
+    # the same cells under another name are the same table
+    same = [table, *(one for one in ledger.tables if one is not table and one.has(entry.cells))]
+    counted = [
+        (one.name, study)
+        for one in same
+        for version in one.versions
+        if version.has(entry.cells) or version is table.counted
+        for study in version.studies
+    ]
+    if any(study.is_like(entry) for study in (*table.ever, *(study for _, study in counted))):
         return
-    if entry.study in table.allowed or limit >= UNLIMITED:
+    if limit >= UNLIMITED or any(entry.study in one.allowed for one in same):
         return
-    answered = {one.study: one for one in studies}
-    own, name = answered.get(entry.study), account.table
-    where = ["silomix", "ledger", "--ledger", str(account.path), "--table-name", name]
+    answered = {study.study: (one, study) for one, study in counted}
+    source, own = answered.get(entry.study, (account.table, None))
+    where = ["silomix", "ledger", "--ledger", str(account.path), "--table-name", account.table]
     first, otherwise = "To", ""
     if own is not None:
         least, base = own.rounding.split(", ")
@@ -332,18 +259,19 @@ def _refuse(ledger: Ledger, account: Account) -> None:
         first = "Answer with the earlier policy (--policy); to"
         if own.rows != entry.rows:
             what, first = "with other rows", "Answer with the earlier table; to"
-        problem = f"this study was answered from {name!r} {what}, on {own.since[:10]}"
-    elif table.counted.digest not in (None, account.digest):
+        problem = f"this study was answered from {source!r} {what}, on {_told(own)}"
+    elif table.counted.digest not in (None, entry.cells):
         last = table.counted.studies[-1]
         otherwise = f"; or for this and later ones: {shlex.join([*where, '--new-version'])}"
-        then = f"study {last.study[:16]} was answered, on {last.since[:10]}"
-        problem = f"{name!r} is not as it was when {then}: rows or columns differ"
+        then = f"study {last.study[:16]} was answered, on {_told(last)}"
+        problem = f"{account.table!r} is not as it was when {then}: rows or columns differ"
     elif len(answered) >= limit:
         allowed = "1 study" if limit == 1 else f"{limit:,} studies"
-        listed = ", ".join(f"{one.study[:16]} on {one.since[:10]}" for one in answered.values())
+        names = quoted(list(dict.fromkeys(name for name, _ in answered.values())))
+        listed = ", ".join(f"{one.study[:16]} on {_told(one)}" for _, one in answered.values())
         otherwise = "; or let the policy's owner raise studies"
         problem = f"its policy {account.policy.name!r} allows {allowed} of one table; answered "
-        problem += f"from {name!r}: {listed or 'none yet'}"
+        problem += f"from {names or repr(account.table)}: {listed or 'none yet'}"
     else:
         return
     raise PolicyRefusal(
@@ -352,6 +280,11 @@ def _refuse(ledger: Ledger, account: Account) -> None:
         f"{shlex.join([*where, '--allow', entry.study])}{otherwise}",
         code="studies",
     )
+
+
+def _told(study: Answered) -> str:
+    """Return when a study was first answered, and whether that is all that it was."""
+    return study.since[:10] + (" (it failed)" if study.only_failed else "")
 
 
 def _now() -> str:

@@ -18,13 +18,13 @@ from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand, load
 from silomix.posterior.membership import label_columns
-from silomix.silo.ledger import Account, open_account
+from silomix.silo.ledger import Account, Digests, open_account
 from silomix.silo.partition import need_package, partition
 from silomix.silo.relabel import align_draws
 from silomix.silo.release import fold_small, make_release
 from silomix.silo.sampler import Job, sample_in_blocks
 from silomix.silo.starting_labels import starting_labels
-from silomix.silo.store import Kept, Store, open_store
+from silomix.silo.store import Kept, Store, digest_arrays, open_store
 from silomix.study import Study, digest
 from silomix.study.policy import OPEN, Policy
 from silomix.study.roster import own_rows, read_ids
@@ -93,13 +93,13 @@ class Loaded(NamedTuple):
     ----------
     shard : in the study's levels.
     rows : (row,), the number that each has in its table.
-    digest : of all cells of the table, whatever the study looks at.
+    digests : what the table is recognised by, whatever the study looks at.
     ids : (row,), what each is called, where a column says so.
     """
 
     shard: Shard
     rows: Ints
-    digest: str
+    digests: Digests
     ids: Array | None = None
 
 
@@ -122,27 +122,37 @@ def load_rows(
     """
     place_in(study, silo)
     frame = own_rows(read_table(table).with_row_index(ROW), column, silo, study)
-    cells = digest_cells(frame, without=(ROW, column))
+    cells, columns = digest_cells(frame, without=(ROW, column))
     frame = expand(frame, frequency, where=silo)
     rows = frame.get_column(ROW).to_numpy().astype(np.int64) + 1
     repeated = {"is_repeated": frequency is not None}
     ids = None if id_column is None else read_ids(frame, id_column, **repeated)
     shard = load(frame.drop(ROW), schema=study.table_schema, where=silo)
-    return Loaded(shard, rows, cells, ids)
+    return Loaded(shard, rows, Digests(cells, digest_arrays(shard.cells), columns), ids)
 
 
-def digest_cells(frame: nw.DataFrame[Any], without: tuple[str | None, ...] = ()) -> str:
-    """Return a digest of a table's cells, the same for every kind of file that it is kept in."""
-    found = hashlib.sha256()
+def digest_cells(
+    frame: nw.DataFrame[Any], without: tuple[str | None, ...] = ()
+) -> tuple[str, dict[str, str]]:
+    """Return a digest of a table's cells, the same for every kind of file that it is kept in.
+
+    The second result has, by name of the column, one of its cells whatever the order of the rows.
+    """
+    found, columns = hashlib.sha256(), {}
     for name in sorted(set(frame.columns) - set(without)):
         column = frame.get_column(name)
         try:
             cells = read_cells(column, name)
         except DataError:  # no levels; but it may tell two versions of a table apart
-            found.update(json.dumps([name, *map(repr, column.to_list())]).encode())
+            texts = [*map(repr, column.to_list())]
+            found.update(json.dumps([name, *texts]).encode())
+            tally: list[Any] = sorted(texts)
         else:
             found.update(json.dumps([name, cells.texts]).encode() + cells.codes.tobytes())
-    return found.hexdigest()
+            missing, *times = np.bincount(cells.codes + 1, minlength=1 + len(cells.texts)).tolist()
+            tally = [missing, *sorted(zip(cells.texts, times, strict=True))]
+        columns[name] = hashlib.sha256(json.dumps(tally).encode()).hexdigest()[:16]
+    return found.hexdigest(), columns
 
 
 def open_site(
@@ -178,7 +188,7 @@ def open_site(
     """
     own: dict[str, Any] = {"frequency": frequency, "id_column": id_column}
     loaded = load_rows(data, study, name, column=silo_column, **own)
-    account = open_account(loaded, study, name, policy, data, column=silo_column, **counted)
+    account = open_account(loaded.digests, study, name, policy, data, column=silo_column, **counted)
     identity = {
         "silo": name,
         "study": account.entry.study,

@@ -24,14 +24,13 @@ from silomix.messages.container import Envelope, decode, encode
 from silomix.model.files import private_file, private_folder, replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from silomix.kernels.arrays import Array, Floats, Ints, Singles
     from silomix.kernels.layout import Layout
     from silomix.messages import Release, ShareReleases
     from silomix.model.draws import MatchedDraws
-    from silomix.model.schema import Shard
 
 IDENTITY_FILE = "silo.json"
 LEDGER_FILE = "answered.json"
@@ -199,7 +198,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def digest_rows(shard: Shard) -> str:
-    """Return a digest of a silo's rows: the store of others is refused."""
-    cells = {f"cells {place}": part for place, part in enumerate(shard.cells)}
-    return hashlib.sha256(_contain(**cells)).hexdigest()
+def digest_arrays(arrays: Iterable[Array]) -> str:
+    """Return a digest of arrays; of a shard's cells, it tells the silo's rows from others."""
+    named = {f"cells {place}": part for place, part in enumerate(arrays)}
+    return hashlib.sha256(_contain(**named)).hexdigest()

@@ -76,14 +76,14 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
         question = _Question(number, source, target, silo)
         if target.exists() and not (again and question.is_refused()):
             earlier.append(question)
-            if is_new and not question.is_refused():
+            reply = question.find_answer() if is_new else None
+            if reply is not None:
                 # a lost store or ledger must not reset the limits of a policy
-                count_answered(question.read(), silo)
+                count_answered(question.read(), reply, silo)
             continue
         query = question.read()
         _restore(earlier, silo)
-        reply = answer_or_refuse(query, silo)
-        yield question.write(query, reply)
+        yield question.write(query, answer_or_refuse(query, silo))
     if silo.store.membership is None and any(question.asks(AssignRows) for question in earlier):
         _restore(earlier, silo)
 
@@ -119,12 +119,16 @@ class _Question:
     def read_answer(self) -> Any:
         return read_reply(self.target, self.silo.study, self.silo.name, self.number, self.read())
 
+    def find_answer(self) -> Any:
+        """Return the answer; None where it cannot be used."""
+        try:
+            return self.read_answer()
+        except MessageError:
+            return None
+
     def is_refused(self) -> bool:
         """Tell whether the answer is a refusal; one that cannot be used is as good as one."""
-        try:
-            return isinstance(self.read_answer(), Refused)
-        except MessageError:
-            return True
+        return isinstance(self.find_answer(), Refused | None)
 
     def write(self, query: Query, reply: Any) -> Answered:
         """Write an answer, whole or not at all; one that is there makes room first."""

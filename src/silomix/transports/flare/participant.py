@@ -82,7 +82,7 @@ def open_own_silo(
     store : folder of what it keeps between questions.
     without : silos of the study that it agrees to do without.
     threads : cores it may use; all when None.
-    ledger : the file of what left; beside the table when None.
+    ledger : the file of what left; as in `silomix.silo.ledger_file.find_ledger` when None.
     where : more of `silomix.silo.local.open_site`.
 
     Raises
