@@ -427,7 +427,7 @@ def disclose_sums(
     coarse = coarse_concentration(np.where(few, np.minimum(worth, STEP_DOWN * full), worth), full)
     coarse[~shown] = 0.0
     per_step = np.where(shown, coarse, 1.0)[..., None] / steps
-    plain = np.rint(means * per_step)
+    plain = np.rint(means * per_step) + 0.0  # −0.0 would tell a sign
     units = block.least_units(plain, per_step)
     released = _stand_in(block, units / per_step, shown, known)
     where, rows = block.word, int(shown.sum())
