@@ -354,10 +354,10 @@ def _broken_rules(release: Release, policy: Policy, family: Product) -> Problems
     base, least, sizes = policy.round_to, least_units(policy) * policy.round_to, release.sizes
     for size in sizes[(sizes < least) | (sizes % base > 0)]:
         yield f"has a cluster of {size:,} rows, under {least:,} or no multiple of {base:,}"
-    known = release.known
-    few = ((known > 0) & (known < least)) | (known > sizes[:, None]) | (known % base > 0)
-    if few.any():
-        yield f"has {known[few][0]:,} known cells, under {least:,} or no multiple of {base:,}"
+    known, size = release.known, sizes[:, None]
+    odd = (known < least) | (known > size - least - base) | (known % base > 0)
+    for cells in known[odd & (known > 0) & (known != size)]:
+        yield f"has {cells:,} known cells, too few, too near the size or no multiple of {base:,}"
     problem = family.breach(release.mean, release.concentration, known, policy)
     if problem:
         yield problem

@@ -302,7 +302,7 @@ class Categorical(Family):
         worth = release_rounding.without_rare(cells, member, *given)
         exact = self.known(counts)
         shares = dirichlet.shares_of(counts, self.offsets)
-        known = release_rounding.round_known(exact, member, sizes, rules)
+        known = release_rounding.round_known(exact, sizes, rules)
         return release_rounding.disclose_levels(shares, worth, exact, known, self.offsets, rules)
 
     def basis(self, known: Ints, _: Floats, rules: Policy) -> Ints:

@@ -151,22 +151,21 @@ def round_counts(counts: Ints, rules: Policy) -> Ints:
     return np.maximum((counts + base // 2) // base, least_units(rules)) * base
 
 
-def round_known(known: Floats, member: Floats, sizes: Ints, rules: Policy) -> Ints:
+def round_known(known: Floats, sizes: Ints, rules: Policy) -> Ints:
     """Round the number of rows whose cell is known: (cluster, variable).
 
-    It is 0 where they are fewer than the minimum, and the released size where fewer than the
-    minimum are missing: a missing cell is a level too, and must not be counted either.
+    It is 0 where they are fewer than the minimum. A missing cell is a level, too: where the rounded
+    number is so near the size that few cells may be missing, it is the size. That depends on
+    released numbers alone, so that the difference of the two tells no more than they do.
 
     Parameters
     ----------
-    known : (cluster, variable), on average over the draws of who belongs; member : (row, cluster)
+    known : (cluster, variable), on average over the draws of who belongs.
     sizes : (cluster,), as released.
     """
     counts, size = np.rint(known).astype(np.int64), sizes[:, None]
-    missing = np.rint(member.sum(axis=0))[:, None] - counts
-    some = np.where(
-        missing < rules.minimum_count, size, np.minimum(round_counts(counts, rules), size)
-    )
+    rounded, few = round_counts(counts, rules), (least_units(rules) + 1) * rules.round_to
+    some = np.where(size - rounded < few, size, rounded)
     return np.where(counts < max(rules.minimum_count, 1), 0, some)
 
 
@@ -408,7 +407,7 @@ def disclose_sums(
     """
     words, near = len(block.statistic_words), np.clip(cells, *block.bounds())
     exact = member.T @ ~np.isnan(cells)
-    known = round_known(exact, member, sizes, rules)
+    known = round_known(exact, sizes, rules)
     means = np.zeros((*known.shape, words - 1))
     shown = known > 0
     for cluster, weights in enumerate(member.T):
