@@ -131,10 +131,10 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
     names = ", ".join(variable.name for variable in schema.numbers)
     sums = (
         f"Of {names}, the mean in each cluster, and, except for counts, the spread. They are sums "
-        "of values first moved to within bounds that the study knows, and rounded so coarsely "
-        "that no single row, whatever its value, moves a sum by more than one step; it may decide "
-        "whether sums that few rows make leave at all. Very small spreads are raised to a fixed "
-        "minimum."
+        "of values first moved to within bounds that the study knows, and those of fewer rows "
+        "than the minimum at either end to the next one; they are rounded so coarsely that no "
+        "single row, whatever its value, moves a sum by more than one step. Very small spreads "
+        "are raised to a fixed minimum."
     )
     if is_exact:
         sums = (
@@ -151,8 +151,8 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
     base, least = policy.round_to, least_units(policy) * policy.round_to
     width = f"to the nearest {base}" if base > 1 else "exactly"
     counts = (
-        f"How many rows of a cluster have each level, {width}: mean times size. The size of each "
-        "cluster, too."
+        f"How many rows of a cluster have each level, {width}: mean times known rows. The size of "
+        "each cluster, too."
     )
     if is_exact:
         counts = (

@@ -61,11 +61,16 @@ PLACES, REACH = 61, 3.0
 
 
 def sizes_frame(posterior: Posterior) -> pd.DataFrame:
-    """Return one line per cluster: its share of all rows, and how many rows are labelled so."""
+    """Return one line per cluster: its share of all rows, and how many rows are labelled so.
+
+    Where the rows are elsewhere, only how many are expected, by the share: no silo tells more.
+    """
     sizes: pd.DataFrame = posterior.cluster_sizes(INTERVAL, frame_like="pandas")
+    place, silo_rows = list(sizes).index("mean"), rows_by_silo(posterior)
     if posterior.assignment is not None:
-        rows = np.bincount(posterior.labels, minlength=len(sizes))
-        sizes.insert(list(sizes).index("mean"), "rows", rows)
+        sizes.insert(place, "rows", np.bincount(posterior.labels, minlength=len(sizes)))
+    elif silo_rows is not None:
+        sizes.insert(place, "expected_rows", (sizes["mean"] * sum(silo_rows)).round().astype(int))
     return sizes
 
 
