@@ -54,8 +54,9 @@ def same_release(counts, few, units, known, rows, shown, policy):
 
     Parameters
     ----------
-    counts : as they are; few : (level,), which are to be under the minimum; units : (level,), released in units of the base, None where no profile of
-        its own is shown; known : released.
+    counts : as they are; few : (level,), which are to be under the minimum
+    units : (level,), released in units of the base, None where no profile of its own is shown
+    known : released.
     rows : of the cluster, that the table has; shown : as released.
     """
     base, least, minimum = policy.round_to, least_units(policy), policy.minimum_count
