@@ -301,7 +301,7 @@ class TestCommands:
             study = make_study(schema, names, tier=tier, iterations=400, chains=1, components=8)
             write_study(study, f"{tier}.toml")
         write_policy(Policy(name="ours", minimum_count=20), "ours.toml")
-        write_policy(Policy(limits=Limits(sweeps=100)), "short.toml")
+        write_policy(Policy(limits=Limits(components=7)), "short.toml")
 
         def command(*more, tier="summary", policy="default"):
             where = "table.csv", "--silo", names[0], "--silo-column", "silo"

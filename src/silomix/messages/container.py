@@ -38,7 +38,7 @@ NORMALISED = 1e-4
 MOST_ROWS = 2**53
 # No likelihood, slope or cost is larger; sums of what is smaller stay finite.
 LARGEST = 1e100
-FORMAT, VERSION = "silomix message", 7
+FORMAT, VERSION = "silomix message", 8
 HEAD = "message.json"
 # Metadata of a record's field that is no part of its message.
 STAYS = {"stays": True}
