@@ -31,6 +31,7 @@ from silomix.kernels import arrays as short_names
 from silomix.messages.container import (
     FLOATS,
     INTEGERS,
+    LARGEST_MESSAGE,
     PLACE_IN_LIST,
     Array,
     Arrays,
@@ -62,7 +63,7 @@ SAVED = "posterior.silomix"
 # What zlib calls a gzip file.
 GZIP = 31
 # Times its length, and bytes, that a file may unfold to: gzip could make a thousand of one.
-UNFOLDS, ALWAYS = 50, 100_000_000
+UNFOLDS, ALWAYS = 200, 100_000_000
 # Largest share: draws in float32 that were added up may be a little above one.
 TOP = 1.001
 SINGLES, DOUBLES = FLOATS[:1], FLOATS[1:]
@@ -193,7 +194,8 @@ def load(path: str | Path) -> Posterior:
 def _unpack(content: bytes) -> tuple[dict[str, Any], Arrays]:
     """Return the document and the arrays; refuse what unfolds to more than it should."""
     unfolding = zlib.decompressobj(wbits=GZIP)
-    whole = unfolding.decompress(content, max(UNFOLDS * len(content), ALWAYS))
+    most = min(max(UNFOLDS * len(content), ALWAYS), LARGEST_MESSAGE)
+    whole = unfolding.decompress(content, most)
     if unfolding.unconsumed_tail or unfolding.unused_data or not unfolding.eof:
         raise FileError("it ends early, or claims to hold more than it does")
     arrays = load_arrays(whole)
