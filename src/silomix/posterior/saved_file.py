@@ -63,7 +63,7 @@ SAVED = "posterior.silomix"
 # What zlib calls a gzip file.
 GZIP = 31
 # Times its length, and bytes, that a file may unfold to: gzip could make a thousand of one.
-UNFOLDS, ALWAYS = 200, 100_000_000
+UNFOLDS, ALWAYS = 100, 300_000_000
 # Largest share: draws in float32 that were added up may be a little above one.
 TOP = 1.001
 SINGLES, DOUBLES = FLOATS[:1], FLOATS[1:]

@@ -8,7 +8,7 @@ sampler may switch between draws, are aligned there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,9 +39,9 @@ FEWEST_DRAWS = 20
 MISSED = 0.01
 # Share of the draws in which a cluster must have weight.
 MOST_DRAWS = 0.5
-# Times its length, and bytes, that a file may hold: HDF5 can claim any number of equal numbers.
-UNFOLDS, ALWAYS = 20, 100_000_000
-# Of what another library says of a file.
+# Times its length, bytes, and variables, that a file may hold: HDF5 can claim any number of equal numbers.
+UNFOLDS, ALWAYS, MOST_VARIABLES = 20, 100_000_000, 2_000
+# Of a name, and of what another library says of a file.
 LONGEST_SAID = 300
 # Draws that are tried as the first reference of the alignment, and the most passes from each.
 PIVOTS, PASSES = 3, 20
@@ -143,11 +143,13 @@ def open_file(path: Path) -> Any:
     try:
         with h5py.File(path) as file:
             group = "posterior" if "posterior" in file else None
-            held = sum(getattr(part, "nbytes", 0) for part in file[group or "/"].values())
-        if held <= max(UNFOLDS * path.stat().st_size, ALWAYS):
+            parts = list(islice(file[group or "/"].values(), MOST_VARIABLES + 1))
+            held = sum(getattr(part, "nbytes", 0) for part in parts)
+        fits = held <= max(UNFOLDS * path.stat().st_size, ALWAYS) and len(parts) <= MOST_VARIABLES
+        if fits:
             with xr.open_dataset(path, group=group, engine="h5netcdf") as data:
                 return data.load()
-        said = f"it claims to hold {held:,} bytes"
+        said = f"it claims to hold {held:,} bytes in {len(parts):,} variables or more"
     except Exception as error:  # a damaged file can raise anything
         said = "".join(sign if sign.isprintable() else " " for sign in str(error))[:LONGEST_SAID]
     raise DataError(f"{path} cannot be read as netCDF: {said}; check the path")
@@ -171,8 +173,10 @@ def _read_arrays(given: Mapping[str, Any], silo: str, labels: Mapping[str, Label
             )
         along = labels.get(name) or [range(size) for size in array.shape[weights.ndim :]]
         columns |= _columns(str(name), array, along)
-    if not columns:
-        raise DataError(f"{silo}: there are no parameters; give at least one")
+    wrong = [name for name in columns if not name.isprintable() or len(name) > LONGEST_SAID]
+    if wrong or not columns:
+        problem = f"cannot be called {quote(wrong[0])}" if wrong else "are none"
+        raise DataError(f"{silo}: parameters {problem}; give each a name of one line that prints")
     values = np.stack(list(columns.values()), axis=-1)
     if weights.ndim == 2:
         weights, values = weights[None], values[None]
