@@ -261,9 +261,8 @@ def _read_parts(files: Files, name: str) -> Iterator[list[list[str]]]:
             return
         content = files[_part(name, number)]
         # a line may hold nothing, and takes more memory than its byte all the same
-        if len(content) > LARGEST_FILE or content.count(b"\n") + content.count(b"\r") > MOST_LINES:
-            most = f"{MOST_LINES:,} lines or {LARGEST_FILE:,} bytes"
-            raise MessageError(f"{_part(name, number)} has more than {most}")
+        if content.count(b"\n") + content.count(b"\r") > MOST_LINES:
+            raise MessageError(f"{_part(name, number)} has more than {MOST_LINES:,} lines")
         text = io.StringIO(content.decode(), newline="")
         rows = [[from_spreadsheet(cell) for cell in row] for row in csv.reader(text, strict=True)]
         yield rows[1:]

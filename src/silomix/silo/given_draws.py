@@ -39,7 +39,7 @@ FEWEST_DRAWS = 20
 MISSED = 0.01
 # Share of the draws in which a cluster must have weight.
 MOST_DRAWS = 0.5
-# Times its length, bytes, and variables, that a file may hold: HDF5 can claim any number of equal numbers.
+# Times its length, bytes, and variables that a file may hold: HDF5 can claim any number of numbers.
 UNFOLDS, ALWAYS, MOST_VARIABLES = 20, 100_000_000, 2_000
 # Of a name, and of what another library says of a file.
 LONGEST_SAID = 300
