@@ -352,7 +352,7 @@ class TestCommands:
             (release(), 2, "--dry-run to see it first"),
             (release("--out", "r", tier="draws"), 6, "tier 'draws'"),
             (release("--dry-run", policy="strict"), 4, "no policy 'strict'"),
-            (release("--dry-run", policy="short.toml"), 6, "sets iterations to 400"),
+            (release("--dry-run", policy="short.toml"), 6, "sets components to 8"),
             (run("inspect", "."), 5, "message.json is missing"),
         ):
             assert (result.exit_code, word in words(result)) == (code, True), result.output
