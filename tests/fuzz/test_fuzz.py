@@ -271,6 +271,7 @@ def good_files(folder):
     group.to_netcdf(paths[1], engine="h5netcdf")
     squeezed = {name: {"zlib": True, "shuffle": True} for name in group.data_vars}
     group.to_netcdf(paths[2], engine="h5netcdf", encoding=squeezed)
+    assert all(try_draws({"north": path}) for path in paths)  # imports what children need, too
     return [path.read_bytes() for path in paths]
 
 
