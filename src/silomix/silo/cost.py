@@ -112,7 +112,7 @@ def sampling_cost(silo: Silo) -> Cost:
 
 def question_cost(query: Query, silo: Silo) -> Cost:
     """Estimate what a question about every row takes; of a polish, all rounds together."""
-    rows, per_row = float(silo.shard.rows), PER_MEMBERSHIP
+    per_row = PER_MEMBERSHIP
     match query:
         case AssignRows(groups=None):
             points, clusters = query.weights.shape
@@ -125,6 +125,7 @@ def question_cost(query: Query, silo: Silo) -> Cost:
             per_row = 0.0
         case _:
             return Cost(0.0, 0.0)
+    rows = float(silo.shard.rows)
     each = _sweep(silo, clusters) + rows * clusters * per_row
     seconds = float(points) * each / max(1, silo.threads) / 1e9
     return Cost(seconds, rows * clusters * SHARE_BYTES)
@@ -146,7 +147,7 @@ def _sweep(silo: Silo, components: int) -> float:
 
 def _hidden(silo: Silo) -> float:
     """Return how many rows hide something, such as cells missing from a joint normal law."""
-    return float(silo.study.pooled_model.family.hides(silo.shard).sum())
+    return float((~silo.rows.seen).sum())
 
 
 def _numbers(silo: Silo) -> list[tuple[float, int]]:
