@@ -1,10 +1,12 @@
 """Time and memory that a study or a question would take of a silo, estimated before any work.
 
 Operations are counted from the study's settings and the size of the table, and multiplied by what
-one operation took. These constants were measured once, on one core of a 2-core x86-64 server, over
-sweeps and whole samplings of 300 to 200,000 rows, 3 to 94 variables of all kinds with 2 to 5,000
-levels, and 2 to 250 components. Most estimates were within a factor of 2 of the measurement, all
-within 4, more often above than below. They serve to refuse absurd studies, not to plan a run.
+one operation took. The constants were fitted once, by hand, on one core of a 2-core x86-64 server:
+to sweeps of 22 tables, to 16 whole samplings (300 to 200,000 rows, 5 to 94 variables of every kind
+but Poisson, 2 to 2,000 levels, 10 to 250 components, up to 300 chains), and `PER_MEMBERSHIP` to
+`benchmarks/results/scale.csv`. Of those samplings the estimates were 0.8 to 3.2 times the seconds,
+and 1 to 2.8 times the bytes; `PER_JOINING` is a guess. They serve to refuse absurd studies, not to
+plan a run.
 """
 
 from __future__ import annotations
