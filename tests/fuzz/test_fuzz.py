@@ -1,25 +1,33 @@
 """Files made wrong in many ways: refused in a sentence, or as good as any other.
 
-Studies, policies, saved posteriors and tables; `messages/test_fuzz.py` has messages, and
-`test_release_folder.py` releases. A few hundred of each are always tried. `make slow` tries
-100,000 in all, in numbered blocks of a thousand: `pytest -m slow -k "study-block7-"` tries one
-again.
+Studies, policies, saved posteriors, tables, and draws made elsewhere; `messages/test_fuzz.py` has
+messages, and `test_release_folder.py` releases. A few hundred of each are always tried. `make slow`
+tries 120,000 in all, in numbered blocks of a thousand: `pytest -m slow -k "study-block7-"` tries
+one again.
 """
 
 from __future__ import annotations
 
+import copy
 import gzip
 import io
 import json
+import os
+import signal
+import traceback
+import warnings
 from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
 import tomli_w
+import xarray as xr
 from cases.posteriors import SCHEMA, SILOS, make_posterior, pack, unpack, with_drift
 from federation.mutations import (
     CELLS,
+    JUNK,
+    NUMBERS,
     edit_csv,
     edit_tree,
     extend,
@@ -36,6 +44,7 @@ from silomix.model.table import load as load_table
 from silomix.posterior import load as load_posterior
 from silomix.study import make_study, read_study, write_study
 from silomix.study.policy import PRESETS, read_policy, write_policy
+from silomix.transports.combination import combine
 
 SECONDS = 10.0
 """For one case; a few thousandths are usual."""
@@ -235,7 +244,158 @@ def attack_table(folder, number):
     return True
 
 
+@cache
+def good_draws():
+    """Draws of a mixture as arrays, and as a netCDF file has them."""
+    rng = np.random.default_rng(9)
+    weights = rng.dirichlet([50, 30], (2, 15))
+    rate = np.exp(0.1 * rng.standard_normal((2, 15, 2)))
+    means = np.array([[0.0, 0.0], [5.0, 1.0]]) + 0.1 * rng.standard_normal((2, 15, 2, 2))
+    group = xr.Dataset(
+        {
+            "weights": (("chain", "draw", "k"), weights),
+            "mu": (("chain", "draw", "k", "of"), means),
+            "rate": (("chain", "draw", "k"), rate),
+        },
+        coords={"of": ["age", "dose"]},
+    )
+    return {"weights": weights, "parameters": {"mu": means, "rate": rate}}, group
+
+
+@cache
+def good_files(folder):
+    """Return the bytes of netCDF files: with a group, without, compressed."""
+    _, group = good_draws()
+    tree, paths = xr.DataTree.from_dict({"/posterior": group}), [folder / f"{n}.nc" for n in "abc"]
+    tree.to_netcdf(paths[0])
+    group.to_netcdf(paths[1], engine="h5netcdf")
+    squeezed = {name: {"zlib": True, "shuffle": True} for name in group.data_vars}
+    group.to_netcdf(paths[2], engine="h5netcdf", encoding=squeezed)
+    assert all(try_draws({"north": path}) for path in paths)  # imports what children need, too
+    return [path.read_bytes() for path in paths]
+
+
+def wrong_group(group, rng):
+    """Return a group of draws with other dimensions, types, names or values."""
+    name = pick(rng, [*group.data_vars, *group.coords])
+    dims = list(group[name].dims)
+    return pick(
+        rng,
+        [
+            lambda: group.drop_vars(name),
+            lambda: group.rename({name: pick(rng, ["weights ", "posterior", "chain_", "é\u202e"])}),
+            lambda: group.isel({pick(rng, dims): 0}),
+            lambda: group.isel({pick(rng, dims): slice(0, int(rng.integers(3)))}),
+            lambda: group.transpose(*rng.permutation(list(group.dims))),
+            lambda: group.rename_dims({pick(rng, dims): "draws"}),
+            lambda: group.assign(
+                {name: group[name].astype(pick(rng, ["U9", "M8[ns]", "i1", "f4"]))}
+            ),
+            lambda: group.assign({name: group[name].astype("f8") * pick(rng, [*NUMBERS])}),
+            lambda: group.assign({name: pick(rng, [0.0, "text", np.nan])}),
+            lambda: group.assign_attrs({"units": pick(rng, ["days since 1", "s", 3])}),
+        ],
+    )()
+
+
+def attack_netcdf(folder, number):
+    rng = np.random.default_rng([number, 10])
+    path, (_, group) = folder / "draws.nc", good_draws()
+    files = good_files(folder)
+    path.unlink(missing_ok=True)
+    if rng.random() < 0.3:
+        try:
+            wrong_group(group, rng).to_netcdf(path, engine="h5netcdf")
+        except Exception:  # no netCDF file is so wrong
+            return False
+    else:
+        path.write_bytes(pick(rng, [*RAW, flip_bits, flip_bits])(pick(rng, files), files, rng))
+    return in_a_child(lambda: try_draws({"north": path}), folder / "error.txt")
+
+
+def in_a_child(run, log):
+    """Run in a process of its own: from one damaged file in thousands, HDF5 itself never returns.
+
+    What Python raises there is raised here; a library that is killed or crashes is not ours.
+    """
+    child = os.fork()
+    if not child:
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        try:
+            taken = run()
+        except BaseException:
+            log.write_text(traceback.format_exc())
+            os._exit(2)
+        os._exit(taken)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code < 2, log.read_text()
+    return code == 1
+
+
+def wrong_mapping(draws, rng):
+    """Change one place of a silo's draws: a value, an array's type, shape or numbers, or a key."""
+    place, key = draws, pick(rng, ["weights", "parameters"])
+    if isinstance(place[key], dict) and rng.random() < 0.8:
+        place = place[key]
+        key = pick(rng, list(place))
+    kind, value = int(rng.integers(6)), place[key]
+    if kind == 0:
+        del place[key]
+    elif kind == 1:
+        place[pick(rng, [0, None, "names", "", "a\nb", (1, 2), "mu[0]"])] = place.pop(key)
+    elif kind == 2 or isinstance(value, dict):
+        place[key] = copy.deepcopy(pick(rng, [*JUNK, {}, 1j, 10**400, object(), pd.NaT]))
+    elif kind == 3:
+        place[key] = wrong_array(value, rng)
+    elif kind == 4:
+        place[key] = pick(rng, [value.tolist(), value[..., None], value[0], value.ravel(), value.T])
+    else:
+        place[key] = value.astype(pick(rng, ["c16", "U5", "O", "i1", "?", "f2", "M8[s]"]))
+
+
+def attack_combine(_, number):
+    rng = np.random.default_rng([number, 11])
+    good, _ = good_draws()
+    silos = {name: copy.deepcopy(good) for name in ("north", "south")}
+    how = {
+        "rows": {"north": 80, "south": 60},
+        "transforms": {"mu[0]": "none", "rate": "log"},
+        "prior": {"rate": (0.0, 1.0)},
+    }
+    for one in silos.values():
+        if rng.random() < 0.3:
+            stacked = np.concatenate(
+                [good["parameters"]["mu"], good["parameters"]["rate"][..., None]], -1
+            )
+            one |= {"parameters": stacked, "names": ["mu[0]", "mu[1]", "rate"]}
+    target = pick(rng, ["draws", "draws", "draws", *how])
+    if target == "draws":
+        wrong_mapping(silos[pick(rng, [*silos])], rng)
+    elif rng.random() < 0.2:
+        how[target] = copy.deepcopy(pick(rng, JUNK))
+    else:
+        key = pick(rng, [*how[target], "west", None, 3])
+        how[target][key] = copy.deepcopy(
+            pick(rng, [*JUNK, (0, 0), ("a", 1), (0, 10**400), np.ones(2)])
+        )
+    return try_draws(silos, **how)
+
+
+def try_draws(draws, **how):
+    """Take draws as `combine` does, up to where the coordinator has releases."""
+    try:
+        with time_limit(SECONDS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            combine(draws, **how)
+    except (DataError, SettingsError) as error:
+        refused(error)
+        return False
+    return True
+
+
 ATTACKS = {
+    "netcdf": (attack_netcdf, 10),
+    "combine": (attack_combine, 10),
     "study": (attack_study, 15),
     "policy": (attack_policy, 15),
     "posterior": (attack_posterior, 10),

@@ -28,11 +28,14 @@ from silomix.messages import (
 )
 from silomix.messages.container import (
     LARGEST_HEAD,
+    LARGEST_INDEX,
+    MOST_VALUES,
     STAYS,
     Envelope,
     decode,
     digest_record,
     encode,
+    read_json,
 )
 from silomix.study.policy import PRESETS, echo
 
@@ -221,6 +224,15 @@ class TestReading:
     )
     def test_heads(self, head):
         refused(join_message(head, {}))
+
+    def test_a_head_of_many_values_is_not_parsed(self, monkeypatch):
+        monkeypatch.setattr("silomix.messages.container.from_json", None)
+        with pytest.raises(MessageError, match="or has over 8,000,000 bytes or 200,000 values"):
+            read_json(b"[" + b"0," * (MOST_VALUES + 1) + b"0]")
+
+    def test_an_index_of_many_arrays_is_not_read(self, monkeypatch):
+        monkeypatch.setattr("silomix.messages.container.load", None)
+        refused((LARGEST_INDEX + 1).to_bytes(8, "little") + b"{" + b" " * LARGEST_INDEX)
 
     @pytest.mark.parametrize(
         "change",

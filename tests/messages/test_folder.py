@@ -18,7 +18,7 @@ from federation.mutations import seal_folder
 from silomix.errors import FileError, MessageError
 from silomix.messages import AssignRows, DistinctRows, DivergenceReply
 from silomix.messages.container import HEAD, Envelope, digest_record
-from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES
+from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES, read_arrays
 from silomix.messages.folder import read
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
@@ -265,10 +265,19 @@ class TestFiles:
         damage(folder)
         refused(folder, words)
 
-    @pytest.mark.parametrize(("limit", "most"), [("LARGEST_MESSAGE", 100), ("MOST_FILES", 2)])
+    @pytest.mark.parametrize(
+        ("limit", "most"), [("LARGEST_MESSAGE", 100), ("LARGEST_FILE", 9), ("MOST_FILES", 2)]
+    )
     def test_too_many_or_too_large(self, folder, monkeypatch, limit, most):
         monkeypatch.setattr(f"silomix.messages.folder.{limit}", most)
         refused(folder, "more files or bytes")
+
+    @pytest.mark.parametrize("end", [b"\n", b"\r"])
+    def test_lines_are_counted_before_a_table_is_read(self, end, monkeypatch):
+        monkeypatch.setattr("silomix.messages.csv_tables.csv.reader", None)
+        files = {"counts.csv": b"distinct_row,counts\n" + end * MOST_LINES}
+        with pytest.raises(MessageError, match=r"counts\.csv has more than 5,000 lines"):
+            read_arrays(files, {"counts": ("int64", (1,))})
 
 
 class TestMessageFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -46,6 +47,13 @@ def tree_of(weights, means, rate, axes=("k", "k", "k")):
         coords={"size": ["age", "dose"]},
     )
     return xr.DataTree.from_dict({"/posterior": group})
+
+
+def hollow(path):
+    """Return a file of draws that are all one number, which takes no room in HDF5."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("posterior/w", (2, 10**7, 3), "f8", chunks=(1, 1000, 3), fillvalue=0.3)
+    return path
 
 
 def read(given, weights="w", parameters=None, component=None):
@@ -101,6 +109,15 @@ def test_what_cannot_be_read_is_named(parts, tmp_path):
         ),
         ({"weights": weights[:, :5], "parameters": {"r": rate[:, :5]}}, {}, "fewer than 20 draws"),
         (tmp_path / "none.nc", {}, "none.nc cannot be read as netCDF"),
+        (hollow(tmp_path / "hollow.nc"), {}, "it claims to hold 480,000,000 bytes in 1 variables"),
+        (tree["posterior"].to_dataset().isel(chain=0), {}, r"it needs 'chain', 'draw', and one of"),
+        (known | {"parameters": {}}, {}, "parameters are none; give each a name"),
+        (known | {"parameters": {"m\nu": means}}, {}, r"parameters cannot be called 'm\\nu\[0\]'"),
+        (known | {"parameters": 3.0}, {}, "the parameters have 0 axes, and the weights 3"),
+        (known | {"parameters": means, "names": ["a", "a"]}, {}, "two of the 'names' 'a', 'a' are"),
+        (known | {"parameters": means, "names": 3}, {}, "'names' is 3; give a list of texts"),
+        (known | {"weights": 10**400}, {}, "'weights' is not an array of numbers"),
+        (known | {"weights": weights[:, :0]}, {}, r"has the shape \(2, 0, 3\), and no numbers"),
     ):
         with pytest.raises(DataError, match=sentence):
             read(given, **how)

@@ -302,7 +302,7 @@ class TestCommands:
             study = make_study(schema, names, tier=tier, iterations=400, chains=1, components=8)
             write_study(study, f"{tier}.toml")
         write_policy(Policy(name="ours", minimum_count=20), "ours.toml")
-        write_policy(Policy(limits=Limits(sweeps=100)), "short.toml")
+        write_policy(Policy(limits=Limits(components=7)), "short.toml")
 
         def command(*more, tier="summary", policy="default"):
             where = "table.csv", "--silo", names[0], "--silo-column", "silo"
@@ -353,7 +353,7 @@ class TestCommands:
             (release(), 2, "--dry-run to see it first"),
             (release("--out", "r", tier="draws"), 6, "tier 'draws'"),
             (release("--dry-run", policy="strict"), 4, "no policy 'strict'"),
-            (release("--dry-run", policy="short.toml"), 6, "sets iterations to 400"),
+            (release("--dry-run", policy="short.toml"), 6, "sets components to 8"),
             (run("inspect", "."), 5, "message.json is missing"),
         ):
             assert (result.exit_code, word in words(result)) == (code, True), result.output

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from silomix.errors import PolicyRefusal, SettingsError
 from silomix.messages import SampleLocally
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo.answer import answer
+from silomix.silo.cost import check_cost, sampling_cost
 from silomix.silo.local import Silo
-from silomix.study import FewRounds, make_study
+from silomix.study import make_study
 from silomix.study.policy import (
     GIVES_AWAY,
     OPEN,
@@ -85,8 +88,8 @@ def test_a_file_may_change_a_preset(tmp_path):
     assert policy.name == "changed from opensafely"
     same = read_policy(write(tmp_path / "p.toml", 'preset = "opensafely"\n'))
     assert same == find_policy("opensafely")
-    named = read_policy(write(tmp_path / "p.toml", f'name = "ours"\n{text}[limits]\nchains = 2\n'))
-    assert (named.name, named.limits) == ("ours", Limits(chains=2))
+    named = read_policy(write(tmp_path / "p.toml", f'name = "ours"\n{text}[limits]\nminutes = 2\n'))
+    assert (named.name, named.limits) == ("ours", Limits(minutes=2))
 
 
 def test_a_file_without_preset_states_everything(tmp_path):
@@ -137,6 +140,20 @@ def test_a_digest_is_of_the_rules_alone():
         assert policy_digest(Policy(**change)) != policy_digest(default)
 
 
+def test_a_file_of_version_0_2_0_is_read_without_the_limits_that_were_replaced(tmp_path):
+    text = Path(__file__, "../policy_0.2.0.toml").resolve().read_text(encoding="utf-8")
+    with pytest.warns(UserWarning, match="sweeps, chains, kept_draws, points of .* are ignored"):
+        policy = read_policy(write(tmp_path / "p.toml", text))
+    assert policy == Policy(name="ours", minimum_count=20, limits=Limits(largest_prior=0.75))
+    was_open = text.replace('"ours"', '"open"').replace("chains", "minutes = 3\nchains")
+    with pytest.warns(UserWarning, match="minutes and gigabytes in their place"):
+        limits = read_policy(write(tmp_path / "p.toml", was_open)).limits
+    assert (limits.minutes, limits.gigabytes) == (3, OPEN.limits.gigabytes)
+    with pytest.raises(SettingsError, match=r"limits\.minutes is missing"):
+        lacking = re.sub("(sweeps|chains|kept_draws|points) = .*\n", "", text)
+        read_policy(write(tmp_path / "p.toml", lacking))
+
+
 def study(**settings):
     return make_study(SCHEMA, ["north", "south"], **settings)
 
@@ -148,10 +165,6 @@ def study(**settings):
         ({"beta": 0.01}, "beta to 0.01"),
         ({"alpha": 16.0}, "alpha to 16.0"),
         ({"components": 101}, "components to 101 and the silo's policy allows at most 100"),
-        ({"iterations": 100_001}, "iterations to 100,001"),
-        ({"chains": 10**9, "thin": 1}, "chains to 1,000,000,000"),
-        ({"kept": 6000}, "kept draws to"),
-        ({"oracle": "federated", "solver": "few-rounds"}, "starts to 300 and the silo's policy"),
     ],
 )
 def test_a_study_beyond_the_limits_is_refused_by_name(settings, words):
@@ -164,9 +177,12 @@ def test_a_study_beyond_the_limits_is_refused_by_name(settings, words):
 
 
 def test_the_defaults_and_the_paper_s_settings_are_within_them():
-    weighed = {"oracle": "federated", "solver": FewRounds(starts=100)}
-    for settings in ({}, {"preset": "paper"}, {"preset": "files"}, weighed):
-        check_study(study(**settings), Policy(), "north")
+    codes = np.zeros((1_000_000, 1), np.uint8)
+    for settings in ({}, {"preset": "paper"}, {"preset": "files"}):
+        own = study(**settings)
+        check_study(own, Policy(), "north")
+        silo = Silo("north", 0, Shard(SCHEMA, codes), own, policy=Policy())
+        check_cost(sampling_cost(silo), silo, "sampling")
 
 
 def test_nothing_is_sampled_first():

@@ -346,8 +346,12 @@ UNREADABLE = {
     ),
     "dotted": (b"a" + b".a" * 1_000_000 + b" = 1", "nests tables or lists too deeply"),
     "quoted": (b"['a'" + b" . 'a'" * 500_000 + b"]", "nests tables or lists too deeply"),
-    "lists": (b"a = " + b"[" * 1_000_000, "nests tables or lists too deeply"),
+    "lists": (b"a = " + b"[" * 100_000, "nests tables or lists too deeply"),
     "format": (b"format = 2", "is a study file of format 2, and this silomix reads format 1; use"),
+    "many": (
+        b"a = [" + b"1," * 200_000,
+        "has more than 200,000 entries; is it really a study file?",
+    ),
     "huge": (b"#" * 5_000_001, "is larger than 5,000 kB; is it really a study file?"),
 }
 

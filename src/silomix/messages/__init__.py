@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, FailFast, Field
 
 from silomix.kernels.arrays import Codes, Floats, Ints, Reals
 from silomix.messages.container import (
@@ -142,7 +142,7 @@ class Release:
     diagnostics: ReleasedDiagnostics
     study: Text
     policy: EchoedPolicy = field(default_factory=lambda: echo(OPEN))
-    checks: tuple[Check, ...] = ()
+    checks: Annotated[tuple[Check, ...], FailFast()] = ()
     effective_counts: Any = field(default=None, metadata=STAYS)
 
     @property
@@ -156,7 +156,7 @@ class Release:
         return len(self.sizes)
 
 
-Releases = Annotated[tuple[Release, ...], Field(max_length=MOST_SILOS)]
+Releases = Annotated[tuple[Release, ...], FailFast(), Field(max_length=MOST_SILOS)]
 Groups = Annotated[
     tuple[Annotated[Ints, Array("cluster", INTEGERS, 0, MOST_ROWS)], ...],
     Field(max_length=MOST_SILOS),

@@ -44,8 +44,10 @@ HEAD = "message.json"
 STAYS = {"stays": True}
 # Bytes of a message that is read.
 LARGEST_MESSAGE = 1 << 30
-# Bytes: the head of a question that shows a thousand releases.
-LARGEST_HEAD = 8_000_000
+# Bytes, and values: the head of a question that shows a thousand releases.
+LARGEST_HEAD, MOST_VALUES = 8_000_000, 200_000
+# Bytes: what safetensors notes of some thirty thousand arrays.
+LARGEST_INDEX = 4_000_000
 LONGEST_SHOWN = 40
 # In the path of an array.
 PLACE_IN_LIST = re.compile(r"\.([0-9]+)")
@@ -199,7 +201,7 @@ def decode(data: bytes) -> tuple[Envelope, Any]:
         When the message is damaged, too large, of another version, or none at all.
     """
     try:
-        arrays = load(bytes(data)) if len(data) <= LARGEST_MESSAGE else {}
+        arrays = load_arrays(data) if len(data) <= LARGEST_MESSAGE else {}
         head = arrays.pop(HEAD).tobytes()
     except (SafetensorError, KeyError, ValueError):
         raise MessageError(
@@ -207,6 +209,13 @@ def decode(data: bytes) -> tuple[Envelope, Any]:
             "it sent again"
         ) from None
     return unseal(read_json(head), arrays)
+
+
+def load_arrays(data: bytes) -> Arrays:
+    """Return the arrays of strangers' bytes in safetensors' form; it raises `ValueError` too."""
+    if int.from_bytes(data[:8], "little") > LARGEST_INDEX:
+        raise ValueError(f"an index of more than {LARGEST_INDEX:,} bytes")
+    return load(bytes(data))
 
 
 def digest_record(record: Any) -> str:
@@ -319,8 +328,11 @@ def _contain(head: dict[str, Any], arrays: Arrays) -> bytes:
 def write_json(head: Any, indent: int | None = None) -> bytes:
     """Return the one JSON text of plain values."""
     text = json.dumps(head, indent=indent, ensure_ascii=False, allow_nan=False).encode()
-    if len(text) > LARGEST_HEAD:
-        raise MessageError(f"a head of {len(text):,} bytes cannot be sent; {LARGEST_HEAD:,} can")
+    if not _fits(text):
+        found = f"{len(text):,} bytes and {text.count(b','):,} values"
+        raise MessageError(
+            f"a head of {found} cannot be sent; {LARGEST_HEAD:,} and {MOST_VALUES:,} can"
+        )
     return text
 
 
@@ -333,12 +345,17 @@ def read_json(content: bytes) -> dict[str, Any]:
         When it is too long or too deep, or no JSON.
     """
     try:
-        found = from_json(content, allow_inf_nan=False) if len(content) <= LARGEST_HEAD else None
+        found = from_json(content, allow_inf_nan=False) if _fits(content) else None
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise MessageError(f"its head is not a JSON table, or has over {LARGEST_HEAD:,} bytes")
+        most = f"{LARGEST_HEAD:,} bytes or {MOST_VALUES:,} values"
+        raise MessageError(f"its head is not a JSON table, or has over {most}")
     return found
+
+
+def _fits(text: bytes) -> bool:
+    return len(text) <= LARGEST_HEAD and text.count(b",") <= MOST_VALUES
 
 
 def shorten(text: str) -> str:

@@ -264,7 +264,11 @@ def _read_parts(files: Files, name: str) -> Iterator[list[list[str]]]:
     for number in count(1):
         if number > 1 and _part(name, number) not in files:
             return
-        text = io.StringIO(files[_part(name, number)].decode(), newline="")
+        content = files[_part(name, number)]
+        # a line may hold nothing, and takes more memory than its byte all the same
+        if content.count(b"\n") + content.count(b"\r") > MOST_LINES:
+            raise MessageError(f"{_part(name, number)} has more than {MOST_LINES:,} lines")
+        text = io.StringIO(content.decode(), newline="")
         rows = [[from_spreadsheet(cell) for cell in row] for row in csv.reader(text, strict=True)]
         yield rows[1:]
 

@@ -21,6 +21,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from silomix.errors import FileError, MessageError, SettingsError
 from silomix.messages import Release, SampleLocally, container, csv_tables
 from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, shorten
+from silomix.messages.csv_tables import LARGEST_FILE
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.model.families import make_family
@@ -205,9 +206,10 @@ def _read_folder(source: Path) -> dict[str, bytes]:
         for entry in entries:
             if not entry.is_file(follow_symlinks=False):
                 raise MessageError(f"{shorten(entry.name)} is not a file")
-            files[entry.name] = read_file(Path(entry.path), left + 1)
-            left -= len(files[entry.name])
-            if left < 0 or len(files) > MOST_FILES:
+            files[entry.name] = read_file(Path(entry.path), LARGEST_FILE + 1)
+            size = len(files[entry.name])
+            left -= size
+            if left < 0 or size > LARGEST_FILE or len(files) > MOST_FILES:
                 raise MessageError("it has more files or bytes than silomix reads")
     if HEAD not in files:
         raise MessageError(f"{HEAD} is missing, so this is not a message")

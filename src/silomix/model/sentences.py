@@ -119,7 +119,7 @@ def one_of(name: str, word: str, choices: Collection[str], of: str = "") -> None
 def at_least(name: str, value: object, least: int) -> int:
     """Return `value`, a whole number not below `least`; refuse anything else by its name."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        text = f"{{{name}}} is {value!r}; it must be a whole number, at least {least}"
+        text = f"{{{name}}} is {value!r:.60}; it must be a whole number, at least {least}"
         raise SettingsError(text, **{name: None})
     return int(value)
 

@@ -52,7 +52,7 @@ def in_parts(membership: Reals) -> NDArray[np.uint16]:
 
 def from_parts(parts: Array) -> Singles:
     """Return the probabilities that these parts of `PARTS` are."""
-    return (parts / PARTS).astype(np.float32)
+    return np.divide(parts, PARTS, dtype=np.float32)
 
 
 def label_columns(

@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, TypeAdapter
-from pydantic_core import from_json
 from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from silomix import messages
@@ -33,10 +31,13 @@ from silomix.kernels import arrays as short_names
 from silomix.messages.container import (
     FLOATS,
     INTEGERS,
+    LARGEST_MESSAGE,
     PLACE_IN_LIST,
     Array,
     Arrays,
     join,
+    load_arrays,
+    read_json,
     split,
     validate,
 )
@@ -62,7 +63,7 @@ SAVED = "posterior.silomix"
 # What zlib calls a gzip file.
 GZIP = 31
 # Times its length, and bytes, that a file may unfold to: gzip could make a thousand of one.
-UNFOLDS, ALWAYS = 200, 100_000_000
+UNFOLDS, ALWAYS = 100, 300_000_000
 # Largest share: draws in float32 that were added up may be a little above one.
 TOP = 1.001
 SINGLES, DOUBLES = FLOATS[:1], FLOATS[1:]
@@ -198,11 +199,12 @@ def load(path: str | Path) -> Posterior:
 def _unpack(content: bytes) -> tuple[dict[str, Any], Arrays]:
     """Return the document and the arrays; refuse what unfolds to more than it should."""
     unfolding = zlib.decompressobj(wbits=GZIP)
-    whole = unfolding.decompress(content, max(UNFOLDS * len(content), ALWAYS))
+    most = min(max(UNFOLDS * len(content), ALWAYS), LARGEST_MESSAGE)
+    whole = unfolding.decompress(content, most)
     if unfolding.unconsumed_tail or unfolding.unused_data or not unfolding.eof:
         raise FileError("it ends early, or claims to hold more than it does")
     arrays = load_arrays(whole)
-    document = from_json(arrays.pop(DOCUMENT).tobytes())
+    document = read_json(arrays.pop(DOCUMENT).tobytes())
     head = {name: document.pop(name, None) for name in HEAD}
     if head != HEAD:
         raise FileError(f"it calls itself {head!r:.80}, and this silomix reads {HEAD}")

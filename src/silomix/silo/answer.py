@@ -24,6 +24,7 @@ from silomix.messages.released_draws import has_rules, with_own_counts
 from silomix.model.families import dirichlet
 from silomix.model.sentences import plural
 from silomix.posterior.membership import to_four_decimals
+from silomix.silo.cost import check_cost, question_cost
 from silomix.silo.ledger import note_left
 from silomix.silo.ledger_tables import FAILED
 from silomix.silo.local import Silo, kept_posterior
@@ -118,6 +119,7 @@ def permit(query: messages.Query, silo: Silo) -> None:
         for release in query.releases:
             if release.place != silo.place:
                 _check_shown(release, silo)
+    check_cost(question_cost(query, silo), silo, f"answering {type(query).__name__}")
     _count(query, silo)
 
 

@@ -8,7 +8,7 @@ sampler may switch between draws, are aligned there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,12 +17,14 @@ from scipy.optimize import linear_sum_assignment
 
 from silomix.errors import DataError, MissingDependency, PolicyRefusal, SettingsError
 from silomix.messages import Release, ReleasedDiagnostics, Tier
+from silomix.messages.container import LARGEST
 from silomix.model.diagnostics import judge_traces
 from silomix.model.families.dirichlet import fit_dirichlet
 from silomix.model.families.parameter import TRANSFORMS
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.silo.release import check_tier, fill_release, whole_rows
 from silomix.study.policy import Policy, echo
+from silomix.study.validation import quote
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
@@ -37,6 +39,10 @@ FEWEST_DRAWS = 20
 MISSED = 0.01
 # Share of the draws in which a cluster must have weight.
 MOST_DRAWS = 0.5
+# Times its length, bytes, and variables that a file may hold: HDF5 can claim any number of numbers.
+UNFOLDS, ALWAYS, MOST_VARIABLES = 20, 100_000_000, 2_000
+# Of a name, and of what another library says of a file.
+LONGEST_SAID = 300
 # Draws that are tried as the first reference of the alignment, and the most passes from each.
 PIVOTS, PASSES = 3, 20
 
@@ -112,11 +118,12 @@ def _problem(found: Given) -> str:
     """Return what draws have that none can have; or ""."""
     sums = found.weights.sum(axis=-1)
     every = (("weights", found.weights), *found.by_name())
-    wrong = [name for name, part in every if not np.isfinite(part).all()]
+    wrong = [name for name, part in every if not (np.abs(part) <= LARGEST).all()]
     if sums.size < FEWEST_DRAWS:
         return f"there are fewer than {FEWEST_DRAWS} draws; give more"
     if wrong:
-        return f"{quoted(wrong)} is NaN or infinite in some draws; leave those out, or sample again"
+        text = f"{quoted(wrong)} is NaN or infinite in some draws, or beyond {LARGEST:g}"
+        return f"{text}; leave those out, or sample again"
     if (found.weights < 0).any():
         return f"a weight is {found.weights.min():.3g}; if these are logarithms, give exp of them"
     if (np.abs(sums - 1) > MISSED).any():
@@ -126,16 +133,26 @@ def _problem(found: Given) -> str:
 
 
 def open_file(path: Path) -> Any:
-    """Return the DataTree in a netCDF file; extra "arviz"."""
+    """Return the group `posterior` of a netCDF file, or its root; extra "arviz"."""
     try:
+        import h5py
         import xarray as xr
-
-        with xr.open_datatree(path) as tree:
-            return tree.load()
     except ImportError:
-        raise MissingDependency("draws in a file need xarray and h5netcdf", "arviz") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as netCDF: {error}; check the path") from None
+        text = "draws in a file need xarray, h5netcdf and h5py"
+        raise MissingDependency(text, "arviz") from None
+    try:
+        with h5py.File(path) as file:
+            group = "posterior" if "posterior" in file else None
+            parts = list(islice(file[group or "/"].values(), MOST_VARIABLES + 1))
+            held = sum(getattr(part, "nbytes", 0) for part in parts)
+        fits = held <= max(UNFOLDS * path.stat().st_size, ALWAYS) and len(parts) <= MOST_VARIABLES
+        if fits:
+            with xr.open_dataset(path, group=group, engine="h5netcdf") as data:
+                return data.load()
+        said = f"it claims to hold {held:,} bytes in {len(parts):,} variables or more"
+    except Exception as error:  # a damaged file can raise anything
+        said = "".join(sign if sign.isprintable() else " " for sign in str(error))[:LONGEST_SAID]
+    raise DataError(f"{path} cannot be read as netCDF: {said}; check the path")
 
 
 def _read_arrays(given: Mapping[str, Any], silo: str, labels: Mapping[str, Labels]) -> Given:
@@ -145,33 +162,54 @@ def _read_arrays(given: Mapping[str, Any], silo: str, labels: Mapping[str, Label
         text = f"{silo}: the weights have {weights.ndim} axes"
         raise DataError(f"{text}; give (draw, cluster), or (chain, draw, cluster)")
     if not isinstance(parameters, Mapping):
-        array = _as_numbers(parameters, "parameters", silo)
-        names = given.get("names") or [f"parameter {k + 1}" for k in range(array.shape[-1])]
-        if len(names) != array.shape[-1]:
-            text = f"{silo}: there are {len(names)} 'names' for {array.shape[-1]} parameters"
-            raise DataError(f"{text}; give a name for each")
-        parameters = {name: array[..., place] for place, name in enumerate(names)}
+        parameters = _by_name(parameters, given.get("names"), weights.ndim, silo)
     columns: dict[str, Floats] = {}
     for name, values in parameters.items():
         array = _as_numbers(values, str(name), silo)
         if array.shape[: weights.ndim] != weights.shape:
             raise DataError(
-                f"{silo}: {name!r} has the shape {array.shape}, and must begin with that of the "
-                f"weights, {weights.shape}; leave out what does not describe each cluster"
+                f"{silo}: {quote(str(name))} has the shape {array.shape}, and must begin with that "
+                f"of the weights, {weights.shape}; leave out what does not describe each cluster"
             )
         along = labels.get(name) or [range(size) for size in array.shape[weights.ndim :]]
         columns |= _columns(str(name), array, along)
+    wrong = [name for name in columns if not name.isprintable() or len(name) > LONGEST_SAID]
+    if wrong or not columns:
+        problem = f"cannot be called {quote(wrong[0])}" if wrong else "are none"
+        raise DataError(f"{silo}: parameters {problem}; give each a name of one line that prints")
     values = np.stack(list(columns.values()), axis=-1)
     if weights.ndim == 2:
         weights, values = weights[None], values[None]
     return Given(tuple(columns), weights, values)
 
 
+def _by_name(parameters: Any, names: Any, axes: int, silo: str) -> dict[str, Floats]:
+    """Return an array of parameters by name; the weights have so many axes."""
+    array = _as_numbers(parameters, "parameters", silo)
+    if array.ndim != axes + 1:
+        text = f"{silo}: the parameters have {array.ndim} axes, and the weights {axes}"
+        raise DataError(f"{text}; give the parameters one more, the last")
+    if names is None:
+        names = [f"parameter {k + 1}" for k in range(array.shape[-1])]
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise DataError(f"{silo}: 'names' is {quote(names)}; give a list of texts")
+    names = list(map(str, names))
+    if len(names) != array.shape[-1]:
+        text = f"{silo}: there are {len(names)} 'names' for {array.shape[-1]} parameters"
+        raise DataError(f"{text}; give a name for each")
+    if len(set(names)) < len(names):
+        raise DataError(f"{silo}: two of the 'names' {quoted(names)} are the same; change one")
+    return {name: array[..., place] for place, name in enumerate(names)}
+
+
 def _as_numbers(values: Any, name: str, silo: str) -> Floats:
     try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"{silo}: {name!r} is not an array of numbers; give one") from None
+        array = np.asarray(values, dtype=np.float64)
+    except Exception:  # whatever an array's own library raises
+        raise DataError(f"{silo}: {quote(name)} is not an array of numbers; give one") from None
+    if not array.size:
+        raise DataError(f"{silo}: {quote(name)} has the shape {array.shape}, and no numbers")
+    return array
 
 
 def _read_group(
@@ -186,6 +224,9 @@ def _read_group(
             advice = "name the variables with {weights} and {parameters}"
             raise DataError(f"{text}; {advice}", weights=None, parameters=None)
     shares = group[weights]
+    if not {"chain", "draw"} < set(shares.dims):
+        text = f"{silo}: {weights!r} has the dimensions {quoted(list(map(str, shares.dims)))}"
+        raise DataError(f"{text}; it needs 'chain', 'draw', and one of components")
     along = component or str(shares.dims[-1])
     chosen = parameters or [n for n in known if n != weights and along in group[n].dims]
     if not chosen:
@@ -197,8 +238,8 @@ def _read_group(
     for name in chosen:
         found = group[name]
         # ArviZ gives each variable dimensions of its own, unless they were named
-        own = along if along in found.dims else found.dims[-1]
-        if own in {"chain", "draw"}:
+        own = along if along in found.dims else ("chain", *found.dims)[-1]
+        if own in {"chain", "draw"} or not {"chain", "draw"} < set(found.dims):
             text = f"{silo}: {name!r} has the dimensions {', '.join(map(str, found.dims))}"
             advice = f"not {along!r}, that of the weights; leave it out of {{parameters}}"
             raise DataError(f"{text}, and {advice}", parameters=None)

@@ -18,6 +18,7 @@ from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand, load
 from silomix.posterior.membership import label_columns
+from silomix.silo.cost import check_cost, sampling_cost
 from silomix.silo.ledger import Account, Digests, open_account
 from silomix.silo.partition import need_package, partition
 from silomix.silo.relabel import align_draws
@@ -242,7 +243,14 @@ def without(study: Study, silos: Sequence[str]) -> Study:
 
 
 def sample_locally(silo: Silo) -> LocalPosterior:
-    """Return the silo's own posterior: sample, partition, relabel."""
+    """Return the silo's own posterior: sample, partition, relabel.
+
+    Raises
+    ------
+    PolicyRefusal
+        When it would take more time or memory than the silo's policy allows, by an estimate.
+    """
+    check_cost(sampling_cost(silo), silo, "sampling this study")
     study, settings = silo.study, silo.study.local
     sizes = len(study.silos), silo.place, study.seed
     job = Job(study.model.components, study.prior, study.sampling, *sizes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tomli_w
 from pydantic import AfterValidator, Field
 
-from silomix.errors import PolicyRefusal, SettingsError
+from silomix.errors import PolicyRefusal, SettingsError, warn
 from silomix.model.families import KINDS
 from silomix.model.sentences import did_you_mean, listing
 from silomix.study.study_file import digest, read_toml, write_toml
@@ -38,7 +38,8 @@ HEADER = """\
 # minimum_count: fewest rows behind a released number (0: no rule). round_to: 1 for no rounding.
 # studies: how many may be answered from one table; `silomix ledger` shows them, and allows more.
 # [exchanges]: questions of each kind that may be answered in one study, 0 for none.
-# [limits]: the most that a study may set; one beyond them is refused before any work.
+# [limits]: the most that a study may set, and minutes and gigabytes that it may take, estimated;
+# one beyond them is refused before any work.
 """
 
 
@@ -98,21 +99,22 @@ class Limits(Record):
     Attributes
     ----------
     components : the most of the silo's sampler.
-    sweeps : the most of a chain.
-    chains : the most of the silo's sampler.
-    kept_draws : the most that a silo keeps over all its chains.
-    points : the most starting points of one question about gradients.
+    minutes : the longest that sampling, or one question about every row, may take; of a polish, all
+        rounds. The silo estimates it before any work (`silomix.silo.cost`).
+    gigabytes : the most memory that these may take, estimated in the same way.
     smallest_prior : lower bound of alpha and beta.
     largest_prior : upper bound of alpha and beta.
     """
 
     components: Most = 100
-    sweeps: Most = 100_000
-    chains: Most = 8
-    kept_draws: Most = 5_000
-    points: Most = 100
+    minutes: Most = 240
+    gigabytes: Most = 8
     smallest_prior: Concentration = 0.1
     largest_prior: Concentration = 1.0
+
+
+# Keys of [limits] in files of version 0.2.0: minutes and gigabytes bound what they multiply to.
+REPLACED = ("sweeps", "chains", "kept_draws", "points")
 
 
 class Policy(Record):
@@ -215,16 +217,8 @@ def check_study(study: Study, policy: Policy, silo: str) -> None:
             "gaussian, or counts poisson; or let the policy's owner choose one without rules, "
             "such as --policy open"
         )
-    schedule, weighing = study.sampling, study.aggregation
-    asks = weighing.method == "vcmc" and weighing.oracle == "federated"
-    # the starting points that a question about gradients is about
-    points = 1 if weighing.solver.method == "lbfgs" else weighing.solver.starts
     bounds = {
         "components": (study.model.components, 0, limits.components),
-        "iterations": (schedule.iterations, 0, limits.sweeps),
-        "chains": (schedule.chains, 0, limits.chains),
-        "kept draws": (schedule.chains * schedule.kept, 0, limits.kept_draws),
-        "starts": (points if asks else 0, 0, limits.points),
         "alpha": (study.model.alpha, limits.smallest_prior, limits.largest_prior),
         "beta": (study.model.beta, limits.smallest_prior, limits.largest_prior),
     }
@@ -242,7 +236,8 @@ def read_policy(path: str | Path) -> Policy:
 
     With `preset = "..."` the file changes single values of a preset; without, it states every
     value, since a default may differ between versions. A changed preset without a name of its
-    own is called "changed from ...".
+    own is called "changed from ...". Limits of version 0.2.0 that were replaced are ignored, with
+    a warning.
 
     Raises
     ------
@@ -256,6 +251,7 @@ def read_policy(path: str | Path) -> Policy:
     20
     """
     document = read_toml(path, "a policy file")
+    _update(document, path)
     if "preset" not in document:
         try:
             return validate(Policy, document, source=str(path), complete=True)
@@ -274,6 +270,21 @@ def read_policy(path: str | Path) -> Policy:
     if policy == PRESETS[preset] or "name" in document:
         return policy
     return policy.model_copy(update={"name": f"changed from {preset}"})
+
+
+def _update(document: dict[str, Any], path: str | Path) -> None:
+    """Drop keys of version 0.2.0; a preset's minutes and gigabytes stand for its limits."""
+    limits, exchanges = document.get("limits"), document.get("exchanges")
+    if isinstance(exchanges, dict):  # assigned rows are not counted to anybody any more
+        exchanges.pop("assign", None)
+    name = document.get("preset", document.get("name"))
+    replaced = [key for key in REPLACED if isinstance(limits, dict) and key in limits]
+    if replaced:
+        preset = PRESETS[name if isinstance(name, str) and name in PRESETS else "default"].limits
+        kept = {key: value for key, value in document["limits"].items() if key not in REPLACED}
+        document["limits"] = {"minutes": preset.minutes, "gigabytes": preset.gigabytes} | kept
+        text = f"{path}: {listing(replaced)} of [limits] no longer mean anything and are ignored"
+        warn(f"{text}; state minutes and gigabytes in their place")
 
 
 def write_policy(policy: Policy, path: str | Path) -> Path:

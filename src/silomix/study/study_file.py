@@ -16,8 +16,8 @@ from silomix.model.files import read_file, replace_file, writing
 from silomix.study.settings import FORMAT, Study
 from silomix.study.validation import Record, quote, validate
 
-# Bytes: some ten thousand variables.
-LARGEST_FILE = 5_000_000
+# Bytes, and values, keys and tables: some ten thousand variables.
+LARGEST_FILE, MOST_PARTS = 5_000_000, 200_000
 
 LINE = 96
 
@@ -39,7 +39,7 @@ QUOTED_OR_COMMENT = re.compile(
     re.DOTALL,
 )
 
-DEEP_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){8}")
+DEEP_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){4}")
 
 
 def digest(record: Record, *, without: str = "title") -> str:
@@ -116,6 +116,8 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     if len(content) > LARGEST_FILE:
         limit = f"{LARGEST_FILE // 1000:,} kB"
         raise SettingsError(f"{path} is larger than {limit}; is it really {what}?")
+    if sum(map(content.count, (b",", b"=", b"["))) > MOST_PARTS:
+        raise SettingsError(f"{path} has more than {MOST_PARTS:,} entries; is it really {what}?")
     try:
         text = content.decode("utf-8-sig")
         # tomllib takes time and memory quadratic in the parts of a dotted key

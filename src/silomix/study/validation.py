@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from inspect import cleandoc
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -163,10 +163,12 @@ def _unstated(
 
 
 def _problems(error: ValidationError, data: Mapping[str, object]) -> list[Problem]:
-    """Return what the validator said, one problem for each setting."""
+    """Return what the validator said, one problem for each setting, no more than are listed."""
     details = error.errors(include_url=False)
     by_path = groupby(details, key=lambda detail: _path(detail, data))
-    return [(path, _predicate(list(about))) for path, about in by_path]
+    # a guess at what was meant takes time, and a hostile file has many words
+    first = islice(by_path, MOST_LISTED + 1)
+    return [(path, _predicate(list(about))) for path, about in first]
 
 
 def _path(detail: ErrorDetails, data: object) -> KeyPath:

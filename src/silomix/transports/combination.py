@@ -15,6 +15,7 @@ from silomix import messages
 from silomix.coordinator.aggregation.objective import by_differences
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataError, SettingsError
+from silomix.messages.container import LARGEST, MOST_ROWS
 from silomix.messages.folder import read_release
 from silomix.messages.released_draws import release_draws, shared_draws
 from silomix.model.families import make_family
@@ -26,6 +27,7 @@ from silomix.silo import given_draws
 from silomix.study import Aggregation, Lbfgs, Study, digest, make_study
 from silomix.study.keywords import check_keywords
 from silomix.study.policy import OPEN, Policy
+from silomix.study.validation import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -46,6 +48,8 @@ MATCHINGS = ("evidence", "ball", "hungarian")
 OTHERS = ("drift", "seed", "title", "alpha", "fractionate", "solver", "kept_draws")
 # Draws made anew of a silo that released a summary of them.
 REMADE = 2000
+# Characters of a word that is quoted back.
+LONGEST = 60
 # Weight below which a component is as good as empty.
 SMALLEST = 0.01
 # What silos sampled under, as `combine` has it.
@@ -134,8 +138,8 @@ def combine(
     transforms = check_mapping("transforms", transforms, "parameter")
     prior = check_mapping("prior", prior, "parameter")
     for name, law in prior.items():
-        if np.shape(law) != (2,) or not law[1] > 0:
-            text = f"{{prior}} of {name!r} is {law}; give its mean, and an sd above 0"
+        if not _is_normal(law):
+            text = f"{{prior}} of {quote(name)} is {quote(law)}; give its mean, and an sd above 0"
             raise SettingsError(text, prior=...)
     if method == "vcmc" and len(draws) > 1:
         if not log_likelihood:
@@ -157,6 +161,15 @@ def combine(
     posterior = run_study(study, GivenDraws(study, releases, log_likelihood or {}))
     found = posterior.diagnostics
     return replace(posterior, diagnostics=replace(found, notes=(*notes, *found.notes)))
+
+
+def _is_normal(law: Any) -> bool:
+    """Tell whether these are the mean and the standard deviation of a normal distribution."""
+    try:
+        mean, sd = map(float, law)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return abs(mean) <= LARGEST and 0 < sd <= LARGEST
 
 
 def combine_releases(folders: Sequence[Path], **settings: Any) -> Posterior:
@@ -268,7 +281,9 @@ def sum_up_draws(
     words = {}
     for place, name in enumerate(names):
         everywhere = [one.values[..., place] for one in read.values()]
-        words[name] = transforms.get(name) or given_draws.guess_transform(everywhere)
+        word = transforms.get(name)
+        guessed = word is None
+        words[name] = given_draws.guess_transform(everywhere) if guessed else str(word)[:LONGEST]
         one_of("transforms", words[name], TRANSFORMS)
     settings = {"alpha": WHOLE.alpha, "fractionate": WHOLE.fractionate, **settings}
     clusters, counted, spare = {}, {}, {}
@@ -277,7 +292,7 @@ def sum_up_draws(
         own = clusters[silo] = given_draws.drop_empty(free, smallest, silo)
         spare[silo] = len(free.shares) - len(own.shares)
         if silo in rows:
-            counted[silo] = at_least("rows", rows[silo], len(own.shares))
+            counted[silo] = min(at_least("rows", rows[silo], len(own.shares)), MOST_ROWS)
         else:
             counted[silo] = given_draws.count_rows(own, float(settings["alpha"]), silo)
     variables = find_units(clusters, counted, words, prior)

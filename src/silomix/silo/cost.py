@@ -1,0 +1,159 @@
+"""Time and memory that a study or a question would take of a silo, estimated before any work.
+
+Operations are counted from the study's settings and the size of the table, and multiplied by what
+one operation took. The constants were fitted once, by hand, on one core of a 2-core x86-64 server:
+to sweeps of 22 tables, to 16 whole samplings (300 to 200,000 rows, 5 to 94 variables of every kind
+but Poisson, 2 to 2,000 levels, 10 to 250 components, up to 300 chains), and `PER_MEMBERSHIP` to
+`benchmarks/results/scale.csv`. Of those samplings the estimates were 0.8 to 3.2 times the seconds,
+and 1 to 2.8 times the bytes; `PER_JOINING` is a guess. They serve to refuse absurd studies, not to
+plan a run.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from silomix.errors import PolicyRefusal
+from silomix.messages import AssignRows, LogLikelihood, PolishRound
+from silomix.model.families.categorical import Categorical
+from silomix.silo.starting_labels import SWEEPS, TIMES_AS_MANY
+
+if TYPE_CHECKING:
+    from silomix.messages import Query
+    from silomix.silo.local import Silo
+
+# Nanoseconds of a row in a sweep where all variables are categories: each bit of its levels is a
+# share of a look-up in a table, and a little for each component.
+PER_ROW, PER_BIT, PER_BIT_AND_COMPONENT = 2.0, 0.2, 0.002
+# Otherwise, for each component: an exponential, and a product for each statistic.
+PER_EXPONENTIAL, PER_PRODUCT = 3.0, 0.055
+# For each component, of a row that hides something: by parameters of a block, squared, a variable.
+PER_HIDDEN = 3.0
+# Of a sweep, with categories alone and otherwise; and of each parameter that it draws.
+PER_SWEEP, PER_FEATURE_SWEEP, PER_PARAMETER = 5e3, 150e3, 30.0
+# Of two rows that are partitioned: for the tree or the medoids, and for each kept draw.
+PER_PAIR, PER_PAIR_AND_DRAW = {"linkage": 50.0, "pam": 150.0}, 0.02
+# Of a row and a kept draw, when clusters are found; and for each component.
+PER_LABEL, PER_LABEL_AND_COMPONENT = 4.0, 0.3
+# Of a row, statistic and component in all steps of the bound; of two chains that are compared.
+PER_BOUND, PER_TWO_CHAINS = 0.3, 5e4
+# Of a kept draw that is aligned; for each two components; for each of its parameters.
+PER_DRAW, PER_DRAW_AND_PAIR, PER_KEPT_PARAMETER = 3e4, 10.0, 25.0
+# Of a statistic of two components that may be joined, where the number of clusters is known.
+PER_JOINING = 30.0
+# Of a row's probability to be in a cluster, under one draw.
+PER_MEMBERSHIP = 10.0
+# Bytes of two rows that are partitioned; of a kept parameter that is aligned; of a statistic of a
+# row; of a row's share of a cluster; of a hidden row and component, by parameters of a variable.
+PAIR_BYTES, ALIGNED_BYTES, STATISTIC_BYTES, SHARE_BYTES, HIDDEN_BYTES = 11, 9, 16, 24, 32
+
+
+class Cost(NamedTuple):
+    """An estimate."""
+
+    seconds: float
+    bytes: float
+
+
+def check_cost(cost: Cost, silo: Silo, what: str) -> None:
+    """Refuse what would take a silo longer, or more memory, than its policy allows."""
+    limits = silo.policy.limits
+    for amount, most, unit in (
+        (cost.seconds / 60, limits.minutes, "minutes"),
+        (cost.bytes / 1e9, limits.gigabytes, "gigabytes"),
+    ):
+        if not amount <= most:
+            raise PolicyRefusal(
+                f"{silo.name}: {what} would take about {amount:,.0f} {unit} for its "
+                f"{silo.shard.rows:,} rows, by an estimate, and the silo's policy allows "
+                f"{most:,}; make the study smaller, or let the policy's owner change [limits]"
+            )
+
+
+def sampling_cost(silo: Silo) -> Cost:
+    """Estimate what it takes to sample, partition and align a silo's posterior."""
+    study, rows, local = silo.study, float(silo.shard.rows), silo.study.local
+    family, components, chains = study.pooled_model.family, study.model.components, 1.0
+    chains *= study.schedule.chains
+    statistics, hidden = float(family.statistics.sum()), _hidden(silo)
+    sweeps, kept = chains * study.schedule.iterations, chains * study.sampling.kept
+    of_cluster = components * float(family.parameters.sum())
+    joined = 0.0  # numbers, while components are joined to begin with
+    if study.model.clusters is not None:
+        sweeps += chains * SWEEPS * TIMES_AS_MANY
+        joined = (TIMES_AS_MANY * components) ** 2 / 2 * statistics
+    partitioned = rows if rows <= max(local.threshold, local.subsample) else local.subsample
+    pairs = float(partitioned) ** 2
+    at_once = max(1.0, min(silo.threads, chains))
+    seconds = [
+        sweeps * _sweep(silo, components) / at_once,
+        chains * joined * PER_JOINING * TIMES_AS_MANY * components,
+        kept * (PER_DRAW + PER_DRAW_AND_PAIR * components**2 + PER_KEPT_PARAMETER * of_cluster),
+        len(study.sampling.blocks)
+        * (
+            pairs * (PER_PAIR[local.partition] + PER_PAIR_AND_DRAW * kept)
+            + rows * kept * (PER_LABEL + PER_LABEL_AND_COMPONENT * components)
+            + rows * statistics * components * PER_BOUND
+            + chains**2 * PER_TWO_CHAINS
+        ),
+    ]
+    in_rows = rows * statistics * STATISTIC_BYTES
+    per_chain = rows + 40 * of_cluster + 24 * hidden * statistics
+    held = rows * kept + 4 * kept * of_cluster + chains * per_chain
+    held += 0.0 if family.is_categorical else in_rows
+    passing = [
+        pairs * PAIR_BYTES,
+        in_rows,
+        kept * of_cluster * ALIGNED_BYTES + rows * components * SHARE_BYTES,
+        hidden * components * at_once * HIDDEN_BYTES * sum((d / v) ** 2 for d, v in _numbers(silo)),
+        24 * joined,
+    ]
+    return Cost(sum(seconds) / 1e9, held + max(passing))
+
+
+def question_cost(query: Query, silo: Silo) -> Cost:
+    """Estimate what a question about every row takes; of a polish, all rounds together."""
+    per_row = PER_MEMBERSHIP
+    match query:
+        case AssignRows(groups=None):
+            points, clusters = query.weights.shape
+        case LogLikelihood():
+            points = len(query.weights) * (query.last - query.first)
+            clusters = query.profiles.shape[2]
+        case PolishRound():
+            points, clusters = query.weights.shape
+            points *= query.inner_sweeps * silo.study.most_rounds
+            per_row = 0.0
+        case _:
+            return Cost(0.0, 0.0)
+    rows = float(silo.shard.rows)
+    each = _sweep(silo, clusters) + rows * clusters * per_row
+    seconds = float(points) * each / max(1, silo.threads) / 1e9
+    return Cost(seconds, rows * clusters * SHARE_BYTES)
+
+
+def _sweep(silo: Silo, components: int) -> float:
+    """Return the nanoseconds of one sweep over the rows."""
+    family, rows = silo.study.pooled_model.family, float(silo.shard.rows)
+    drawing = components * float(family.parameters.sum()) * PER_PARAMETER
+    if family.is_categorical:
+        bits = sum(map(math.log2, silo.shard.schema.sizes.tolist()))
+        per_bit = PER_BIT + PER_BIT_AND_COMPONENT * components
+        return PER_SWEEP + drawing + rows * (PER_ROW + bits * per_bit)
+    per_row = PER_EXPONENTIAL + PER_PRODUCT * float(family.statistics.sum())
+    per_hidden = PER_HIDDEN * sum(d * d / v for d, v in _numbers(silo))
+    of_rows = components * (rows * per_row + _hidden(silo) * per_hidden)
+    return PER_FEATURE_SWEEP + drawing + of_rows
+
+
+def _hidden(silo: Silo) -> float:
+    """Return how many rows hide something, such as cells missing from a joint normal law."""
+    return float((~silo.rows.seen).sum())
+
+
+def _numbers(silo: Silo) -> list[tuple[float, int]]:
+    """Return how many parameters, and variables, each block of numbers has."""
+    blocks = silo.study.pooled_model.family.blocks
+    numbers = [block for block in blocks if not isinstance(block, Categorical)]
+    return [(float(block.parameters.sum()), len(block.variables)) for block in numbers]
