@@ -19,6 +19,7 @@ from silomix.messages.progress import Progress, Report
 from silomix.posterior import Posterior, load
 from silomix.silo.local import without
 from silomix.study import Study, write_study
+from silomix.transports.encoded import AWAY, DEADLINE, STOPPED
 from silomix.transports.flare import participant
 
 TASK = "silomix"
@@ -26,7 +27,6 @@ PROGRESS_TOPIC, ALIVE_TOPIC = "silomix_progress", "silomix_alive"
 # What a task and its result carry: a message, or the code of why there is none.
 PAYLOAD = "payload"
 STUDY_FILE, OUTCOME_FILE, POSTERIOR_FILE = "study.toml", "outcome.json", "posterior.silomix"
-DEADLINE, AWAY, STOPPED = "deadline", "away", "stopped"
 # Worth another job: the site may be back by then, or go on from its store.
 PASSING = {DEADLINE, AWAY, STOPPED}
 # Seconds between a site's looks for a question; they set the pace of many short rounds.
