@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import stat
 import sys
 import uuid
@@ -27,6 +28,7 @@ from nvflare.private.fed.client.admin import FedAdminAgent
 
 from silomix import cli
 from silomix.errors import (
+    DataWarning,
     FileError,
     SettingsError,
     SiloError,
@@ -47,6 +49,7 @@ from silomix.transports.flare.participant import (
     open_own_silo,
     read_json,
     site_command,
+    write_json,
 )
 from silomix.transports.flare.session import Outcome, write_job
 from silomix.transports.flare.startup_kit import check_names
@@ -337,12 +340,18 @@ class TestSession:
             session.wait_for(present, ["north", "south"], 0)
 
     def test_a_server_that_cannot_be_reached_or_is_lost(self, tmp_path, monkeypatch):
-        (tmp_path / "startup").mkdir()
-        (tmp_path / "startup" / "fed_admin.json").write_text('{"admin": {"username": "me"}}')
+        with socket.create_server(("localhost", 0)) as server:
+            port = server.getsockname()[1]
+            (tmp_path / "startup").mkdir()
+            admin = {"admin": {"username": "me", "host": "localhost", "port": port}}
+            write_json(tmp_path / "startup" / "fed_admin.json", admin)
+            lost = SimpleNamespace(list_jobs=fail, close=fail)
+            monkeypatch.setattr(flare_api, "new_secure_session", lambda *_, **__: lost)
+            with pytest.raises(SiloError, match=r"lost mid-run \(ConnectionError\)"):
+                session.stop_all(tmp_path)
         monkeypatch.setattr(flare_api, "new_secure_session", fail)
-        with pytest.raises(SiloError, match=r"cannot be reached .*host"):
-            session.stop_all(tmp_path)
-        lost = SimpleNamespace(list_jobs=fail, close=fail)
-        monkeypatch.setattr(flare_api, "new_secure_session", lambda *_, **__: lost)
-        with pytest.raises(SiloError, match=r"lost mid-run \(ConnectionError\)"):
+        with (
+            pytest.warns(DataWarning, match=rf"no server answers at localhost:{port} \(Connection"),
+            pytest.raises(SiloError, match=r"cannot be reached .*host"),
+        ):
             session.stop_all(tmp_path)
