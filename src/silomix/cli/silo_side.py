@@ -41,7 +41,6 @@ from silomix.silo.ledger_file import find_ledger, read_ledger, take_over
 from silomix.silo.ledger_tables import Table
 from silomix.silo.local import Silo, load_rows, place_in, release_of, sample_locally
 from silomix.silo.release import check_tier, outgoing
-from silomix.silo.store import digest_arrays
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import Policy, check_study, find_policy
 from silomix.study.roster import own_rows
@@ -186,7 +185,7 @@ def release_command(
         opened = None
         if out is not None:
             cells = hashlib.sha256(draws.read_bytes()).hexdigest()
-            digests = ledgers.Digests(cells, digest_arrays([made.medians]), {"draws": cells})
+            digests = ledgers.Digests(cells, cells, {"draws": cells})
             opened = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
         return _write_release(made, plan, opened, out, force=force)
     if table is None or study is None:

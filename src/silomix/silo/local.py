@@ -297,10 +297,9 @@ def kept_posterior(silo: Silo) -> Kept:
     """Return what the silo's sampling gave, sampling if the store has nothing."""
     with silo.store.lock:
         if silo.store.kept is None:
-            sampled = sample_locally(silo)
-            local = fold_small(sampled, silo.policy.minimum_count)
+            local = fold_small(sample_locally(silo), silo.policy.minimum_count)
             most = STARTING_DRAWS if silo.study.polish.rounds != 0 else None
-            release = release_of(silo, sampled, most_draws=most)
+            release = release_of(silo, local, most_draws=most)
             kept = Kept(release, local.weights, local.probabilities, local.partition.labels)
             silo.store.keep(kept)
             return kept
