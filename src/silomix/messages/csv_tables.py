@@ -60,7 +60,7 @@ LARGEST_FILE = 16_000_000
 BASES = {CLUSTER: "cluster", SILO: "silo", UNIFORM: "uniform"}
 NUMBER_BASES = BASES | {UNIFORM: "prior"}
 KEYS = ["cluster", "variable", "level"]
-NUMBERS = ["basis", "count", "of", "known", "mean", "concentration", "median"]
+NUMBERS = ["basis", "count", "of", "known", "mean", "concentration"]
 UNITS = ["kind", "location", "scale", "transform", "in_data_units"]
 # Of a column's location and scale: what is beyond is no study's, and would overflow.
 LARGEST_UNIT = 1e100
@@ -180,7 +180,7 @@ def _profile_rows(
             round(float(mean[at] * of[at])) if counted else "",
             "" if nothing else int(of[at]),
             int(known[at]),
-            *(float(part[at]) for part in (mean, concentration, release.medians)),
+            *(float(part[at]) for part in (mean, concentration)),
             *(units if schema.numbers else ()),
         )
 
@@ -194,13 +194,12 @@ def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
     variable, statistic = _lines(family)
     last = len(KEYS + NUMBERS)
     numbers = np.array([[float(cell) for cell in row[6:last]] for row in profile])
-    known, means, concentration, medians = numbers.T.reshape(4, len(sizes), len(variable))
+    known, means, concentration = numbers.T.reshape(3, len(sizes), len(variable))
     firsts = np.flatnonzero(np.diff(variable, prepend=-1))
     known, concentration = known[:, firsts].astype(np.int64), concentration[:, firsts]
     mean = np.ones((len(sizes), int(family.statistics.sum())))
     mean[:, statistic] = means
     arrays = {"sizes": sizes, "known": known, "mean": mean, "concentration": concentration}
-    arrays["medians"] = medians
     if "weights.csv" in files:
         # nothing has been held against its bounds yet: what overflows here is refused there
         with np.errstate(over="ignore"):

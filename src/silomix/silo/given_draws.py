@@ -24,7 +24,7 @@ from silomix.model.diagnostics import judge_traces
 from silomix.model.families.dirichlet import fit_dirichlet
 from silomix.model.families.parameter import TRANSFORMS
 from silomix.model.sentences import did_you_mean, quoted
-from silomix.silo.release import check_tier, fill_release, whole_rows
+from silomix.silo.release import check_tier, whole_rows
 from silomix.study.policy import Policy, echo
 from silomix.study.validation import quote
 
@@ -447,11 +447,16 @@ def release_given(
         for name, part in (("weight", given.weights), *given.by_name())
     }
     sizes = np.maximum(np.rint(rows * given.shares), 1).astype(np.int64)
-    return fill_release(
-        family,
-        (sizes, whole_rows(sizes, concentration), mean, concentration),
-        (weights.astype(np.float32), draws.astype(np.float32)) if tier == "draws" else None,
+    is_drawn = tier == "draws"
+    return Release(
         silo=silo,
+        sizes=sizes,
+        known=whole_rows(sizes, concentration),
+        mean=mean,
+        concentration=concentration,
+        tier=tier,
+        weights=weights.astype(np.float32) if is_drawn else None,
+        parameters=draws.astype(np.float32) if is_drawn else None,
         diagnostics=ReleasedDiagnostics.of(
             judge_traces(traces), prior_draws=0.0, sweeps=given.weights.shape[1]
         ),
