@@ -303,7 +303,8 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Gr
     lines, runs = [], []
     for item in done:
         if isinstance(item.reply, Release):
-            runs.append(Text(f"The silo's own run: {item.reply.diagnostics.verdict}"))
+            verdict = silo.store.verdict or item.reply.diagnostics.verdict
+            runs.append(Text(f"The silo's own run: {verdict}"))
         if item.refused:
             leaves = f"refused: {REFUSALS[item.refused]}"
         else:

@@ -33,7 +33,8 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
     who = listing([repr(release.silo) for release in ruled], last=" and ")
     yield (
         f"The policies of {who} rounded what was released, which affects probabilities near 0 and "
-        "1 most: the intervals allow for that, and are wider."
+        "1 most: the intervals allow for that, and are wider. How their own runs went is not told, "
+        "either: ask their users what `silomix answer` or `silomix release` said."
     )
     told = []
     for release in ruled:

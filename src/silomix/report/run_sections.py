@@ -43,7 +43,6 @@ from silomix.report.display import (
     line_chart,
     make_table,
 )
-from silomix.silo.release import RHAT_STEPS
 from silomix.study.settings import Aggregation
 
 if TYPE_CHECKING:
@@ -145,9 +144,7 @@ def _rhat_shown(run: ReleasedDiagnostics) -> str:
     rhat = worst_rhat(run.rhat.values())
     if np.isnan(rhat):
         return ABSENT
-    if run.sweeps:
-        return rhat_words(rhat, 3)
-    return f"≤ {rhat:g}" if np.isfinite(rhat) else f"> {RHAT_STEPS[-2]:g}"
+    return rhat_words(rhat, 3)
 
 
 def find_traces(diagnostics: PosteriorDiagnostics) -> dict[str, Reals]:

@@ -14,9 +14,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from silomix.errors import PolicyRefusal
 from silomix.messages import AssignRows, LogLikelihood, PolishRound
 from silomix.model.families.categorical import Categorical
+from silomix.model.families.release_rounding import round_counts
 from silomix.silo.starting_labels import SWEEPS, TIMES_AS_MANY
 
 if TYPE_CHECKING:
@@ -66,14 +69,19 @@ def check_cost(cost: Cost, silo: Silo, what: str) -> None:
         if not amount <= most:
             raise PolicyRefusal(
                 f"{silo.name}: {what} would take about {amount:,.0f} {unit} for its "
-                f"{silo.shard.rows:,} rows, by an estimate, and the silo's policy allows "
+                f"{public_rows(silo):,} rows, by an estimate, and the silo's policy allows "
                 f"{most:,}; make the study smaller, or let the policy's owner change [limits]"
             )
 
 
+def public_rows(silo: Silo) -> int:
+    """Return the number of rows, as its policy lets it be told: a refusal depends on no more."""
+    return int(round_counts(np.array(silo.shard.rows), silo.policy))
+
+
 def sampling_cost(silo: Silo) -> Cost:
     """Estimate what it takes to sample, partition and align a silo's posterior."""
-    study, rows, local = silo.study, float(silo.shard.rows), silo.study.local
+    study, rows, local = silo.study, float(public_rows(silo)), silo.study.local
     family, components, chains = study.pooled_model.family, study.model.components, 1.0
     chains *= study.schedule.chains
     statistics, hidden = float(family.statistics.sum()), _hidden(silo)
@@ -127,7 +135,7 @@ def question_cost(query: Query, silo: Silo) -> Cost:
             per_row = 0.0
         case _:
             return Cost(0.0, 0.0)
-    rows = float(silo.shard.rows)
+    rows = float(public_rows(silo))
     each = _sweep(silo, clusters) + rows * clusters * per_row
     seconds = float(points) * each / max(1, silo.threads) / 1e9
     return Cost(seconds, rows * clusters * SHARE_BYTES)
@@ -135,7 +143,7 @@ def question_cost(query: Query, silo: Silo) -> Cost:
 
 def _sweep(silo: Silo, components: int) -> float:
     """Return the nanoseconds of one sweep over the rows."""
-    family, rows = silo.study.pooled_model.family, float(silo.shard.rows)
+    family, rows = silo.study.pooled_model.family, float(public_rows(silo))
     drawing = components * float(family.parameters.sum()) * PER_PARAMETER
     if family.is_categorical:
         bits = sum(map(math.log2, silo.shard.schema.sizes.tolist()))

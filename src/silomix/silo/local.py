@@ -20,10 +20,11 @@ from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand, load
 from silomix.posterior.membership import label_columns
 from silomix.silo.cost import check_cost, sampling_cost
-from silomix.silo.ledger import Account, Digests, open_account
+from silomix.silo.ledger import Account, Digests, note_left, open_account
+from silomix.silo.ledger_tables import FAILED
 from silomix.silo.partition import need_package, partition
 from silomix.silo.relabel import align_draws
-from silomix.silo.release import fold_small, make_release
+from silomix.silo.release import arranged, make_release, without_rare_values
 from silomix.silo.sampler import Job, sample_in_blocks
 from silomix.silo.starting_labels import starting_labels
 from silomix.silo.store import Kept, Store, digest_arrays, open_store
@@ -32,7 +33,7 @@ from silomix.study.policy import OPEN, Policy
 from silomix.study.roster import own_rows, read_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import narwhals as nw
 
@@ -113,6 +114,7 @@ def load_rows(
     column: str | None,
     frequency: str | None,
     id_column: str | None = None,
+    failed: Callable[[Digests], None] | None = None,
 ) -> Loaded:
     """Return a silo's rows in the study's levels.
 
@@ -121,6 +123,7 @@ def load_rows(
     column : names each row's silo, where the table has the rows of several.
     frequency : a column of counts; its rows are repeated.
     id_column : names each row.
+    failed : told where cells do not fit the study, which says something about them.
     """
     place_in(study, silo)
     frame = own_rows(read_table(table).with_row_index(ROW), column, silo, study)
@@ -129,7 +132,13 @@ def load_rows(
     rows = frame.get_column(ROW).to_numpy().astype(np.int64) + 1
     repeated = {"is_repeated": frequency is not None}
     ids = None if id_column is None else read_ids(frame, id_column, **repeated)
-    shard = load(frame.drop(ROW), schema=study.table_schema, where=silo)
+    try:
+        shard = load(frame.drop(ROW), schema=study.table_schema, where=silo)
+    except DataError:
+        needed = {variable.column for variable in study.table_schema.variables}
+        if failed is not None and needed.issubset(frame.columns):
+            failed(Digests(cells, "", columns))
+        raise
     return Loaded(shard, rows, Digests(cells, digest_arrays(shard.cells), columns), ids)
 
 
@@ -193,12 +202,20 @@ def open_site(
         When the store is of another silo, study, table, minimum count or rounding.
     """
     named: dict[str, Any] = {"frequency": frequency, "id_column": id_column}
-    loaded = load_rows(data, study, name, column=silo_column, **named)
     about: dict[str, Any] = {"policy": policy}
-    if is_counted:
+
+    def account_of(digests: Digests) -> Account:
         assert isinstance(data, str | Path)
         of = study, name, policy, Path(data)
-        about["account"] = open_account(loaded.digests, *of, column=silo_column, **counted)
+        return open_account(digests, *of, column=silo_column, **counted)
+
+    def failed(digests: Digests) -> None:
+        note_left(account_of(digests), FAILED)
+
+    named["failed"] = failed if is_counted else None
+    loaded = load_rows(data, study, name, column=silo_column, **named)
+    if is_counted:
+        about["account"] = account_of(loaded.digests)
     if store is not None:
         identity = {
             "silo": name,
@@ -280,10 +297,11 @@ def sample_locally(silo: Silo) -> LocalPosterior:
     study, settings = silo.study, silo.study.local
     sizes = len(study.silos), silo.place, study.seed
     job = Job(study.model.components, study.prior, study.sampling, *sizes)
+    shard = without_rare_values(silo.shard, silo.policy)
     running: dict[str, Any] = {"threads": silo.threads, "progress": silo.progress}
     if study.model.clusters is not None:
-        running["start"] = starting_labels(silo.shard, job, silo.threads)
-    blocks = sample_in_blocks(silo.shard, job, checkpoint=silo.checkpoint, **running)
+        running["start"] = starting_labels(shard, job, silo.threads)
+    blocks = sample_in_blocks(shard, job, checkpoint=silo.checkpoint, **running)
     draws = next(blocks)
     how = settings.model_dump(include={"one_cluster", "threshold", "subsample"})
     while True:
@@ -323,7 +341,9 @@ def kept_posterior(silo: Silo) -> Kept:
     """Return what the silo's sampling gave, sampling if the store has nothing."""
     with silo.store.lock:
         if silo.store.kept is None:
-            local = fold_small(sample_locally(silo), silo.policy.minimum_count)
+            sampled = sample_locally(silo)
+            silo.store.verdict = sampled.draws.diagnostics.verdict
+            local = arranged(sampled, silo.policy)
             most = STARTING_DRAWS if silo.study.polish.rounds != 0 else None
             release = release_of(silo, local, most_draws=most)
             kept = Kept(release, local.weights, local.probabilities, local.partition.labels)

@@ -20,8 +20,14 @@ import numpy as np
 
 from silomix.errors import PolicyRefusal
 from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
-from silomix.model import diagnostics as limits
-from silomix.model.families.release_rounding import STAND_INS, applied, round_counts
+from silomix.model.families.release_rounding import (
+    CLUSTER,
+    STAND_INS,
+    applied,
+    least_units,
+    round_counts,
+    top_code,
+)
 from silomix.silo.partition import largest_first
 from silomix.study.policy import OPEN, Policy, echo
 
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
     from silomix.model.draws import LocalPosterior
     from silomix.model.families.product import Product
     from silomix.model.families.release_rounding import Rounded
+    from silomix.model.schema import Shard
 
 FOLDED = "small clusters folded"
 
@@ -68,7 +75,7 @@ def make_release(
             code="too-few-rows",
         )
     check_tier(tier, policy, silo)
-    folded = fold_small(local, policy.minimum_count)
+    folded = arranged(local, policy)
     if policy.has_rules and len(folded.sizes) == 1:
         # where all rows are one cluster, components that come and go would tell of rare levels
         folded = replace(folded, memberships=np.ones_like(folded.memberships))
@@ -92,7 +99,7 @@ def make_release(
         tier=tier,
         weights=folded.weights[some] if is_drawn else None,
         parameters=folded.probabilities[some] if is_drawn else None,
-        diagnostics=rounded(diagnostics) if policy.has_rules else diagnostics,
+        diagnostics=NOT_TOLD if policy.has_rules and not inside else diagnostics,
         policy=echo(policy),
         checks=checks if inside else outgoing(checks),
         **about,
@@ -117,46 +124,15 @@ def _diagnostics(local: LocalPosterior, folded: LocalPosterior) -> ReleasedDiagn
     )
 
 
-MIXED = "Trust it: the silo's traces mixed."
-NOT_MIXED = "Use with care: the silo's chains disagree, or too few draws are effective; run longer."
-RHAT_STEPS = np.array([limits.RHAT_LIMIT, 1.5, np.inf])
-ESS_STEPS = np.array([0.0, limits.ESS_LIMIT])
-AGREEMENT_STEPS = np.array([-1.0, 0.5, 0.8])
-FULL_STEPS = np.array([0.0, 0.95])
-# Where a verdict changes, and little else: what is between two steps is a mark of the rows.
-PRIOR_STEPS = np.array([0.2, 0.5, 1.0])
-
-
-def rounded(found: ReleasedDiagnostics) -> ReleasedDiagnostics:
-    """Keep what a person acts on, as bounds so wide that they say little of a single row.
-
-    The study's seed is known to everybody: whoever can guess a silo's rows but for one can run its
-    sampler, and would know the right guess by the digits of its diagnostics. The study sets how
-    long to run, so even steps can be made to tell: they are few, and the same for every trace, by
-    the worst of them.
-    """
-    rhat, ess = limits.worst_rhat(found.rhat.values()), limits.fewest_draws(found.ess.values())
-    if np.isnan(rhat) and found.trusted:  # no trace moved
-        rhat, ess = 1.0, np.inf
-    few = found.prior_draws <= limits.PRIOR_DRAWS_ALLOWED
-    return replace(
-        found,
-        verdict=MIXED if found.trusted else NOT_MIXED,
-        rhat=dict.fromkeys(found.rhat, _at_most(rhat, RHAT_STEPS)),
-        ess=dict.fromkeys(found.ess, _at_least(ess, ESS_STEPS)),
-        prior_draws=0.0 if few else _at_most(found.prior_draws, PRIOR_STEPS),
-        agreement=_at_least(found.agreement, AGREEMENT_STEPS),
-        full=_at_least(found.full, FULL_STEPS),
-        sweeps=0,
-    )
-
-
-def _at_most(value: float, steps: Floats) -> float:
-    return value if np.isnan(value) else float(steps[value <= steps].min(initial=steps[-1]))
-
-
-def _at_least(value: float, steps: Floats) -> float:
-    return value if np.isnan(value) else float(steps[value >= steps].max(initial=steps[0]))
+# What a silo with rules says of its run: nothing. Any figure of it can be made to depend on a few
+# rows, or on one, by whoever sets the number of components, the prior and the schedule.
+NOT_TOLD = ReleasedDiagnostics(
+    verdict="How the run went is not told, by the silo's policy; its own user was told.",
+    trusted=True,
+    rhat={},
+    ess={},
+    prior_draws=0.0,
+)
 
 
 def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
@@ -175,6 +151,25 @@ def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
         )
         for check in checks
     )
+
+
+def without_rare_values(shard: Shard, policy: Policy) -> Shard:
+    """Return the rows as they are sampled under a policy with rules, without what is rare.
+
+    Levels of fewer rows than the minimum count as the commonest one, and numbers are top-coded by
+    rank, so that neither makes clusters, or decides how many there are.
+    """
+    if not policy.has_rules:
+        return shard
+    least, codes = least_units(policy) * policy.round_to, shard.codes.copy()
+    for column, size in zip(codes.T, shard.schema.sizes, strict=True):
+        counts = np.bincount(column, minlength=size + 1)[:size]
+        rare = (counts > 0) & (counts < least)
+        column[np.append(rare, False)[column]] = counts.argmax()
+    numbers = shard.numbers
+    if numbers is not None:
+        numbers, _ = top_code(numbers, np.ones(len(numbers)), least)
+    return replace(shard, codes=codes, numbers=numbers)
 
 
 def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
@@ -261,8 +256,53 @@ def disclose(
     released = np.maximum(round_counts(sizes, policy), policy.round_to)
     given = draws.shard, local.memberships, concentration, released, policy
     rounded = draws.silo_family.disclose(*given)
+    known = known_beside_spikes(draws.silo_family, rounded, policy)
+    if (known != rounded.known).any():
+        rounded = draws.silo_family.disclose(*given, known)
     checks = *size_checks(sizes, released, policy), *(Check(*deed) for deed in rounded.deeds)
     return released, rounded, checks
+
+
+def known_beside_spikes(family: Product, release: Rounded, policy: Policy) -> Ints:
+    """Known cells of numbers whose frequent value is a variable of its own: (cluster, variable).
+
+    They are the cells that do not have it, as its own released profile says. Rounded by themselves
+    they would tell how many rows have the value, by subtraction.
+    """
+    known, variables = release.known.copy(), family.variables
+    starts = np.cumsum(family.statistics) - family.statistics
+    basis = family.basis(release.known, release.concentration, policy)
+    twins = {one.source: place for place, one in enumerate(variables) if one.source}
+    for place, variable in enumerate(variables):
+        twin = twins.get(variable.name) if variable.spike is not None else None
+        if twin is not None and twin != place:
+            others = np.rint(release.known[:, twin] * release.mean[:, starts[twin]])
+            known[:, place] = np.where(basis[:, twin] == CLUSTER, others, 0).astype(np.int64)
+    return known
+
+
+def arranged(local: LocalPosterior, policy: Policy) -> LocalPosterior:
+    """Fold small clusters, and number the others by what will be released of them.
+
+    Numbered by their exact sizes, two clusters of one rounded size would tell which is larger.
+    """
+    folded = fold_small(local, policy.minimum_count)
+    if not policy.has_rules or len(folded.sizes) == 1:
+        return folded
+    family = folded.draws.silo_family
+    _, concentration = family.means(family.valid(family.fit(folded.probabilities)))
+    sizes, profiles, _ = disclose(folded, concentration, policy)
+    order = np.lexsort([*profiles.mean.T[::-1], -sizes])
+    place = np.argsort(order)
+    partition = folded.partition
+    return replace(
+        folded,
+        weights=folded.weights[:, order],
+        probabilities=folded.probabilities[:, order],
+        memberships=folded.memberships[:, order],
+        prior_draws=folded.prior_draws[order],
+        partition=replace(partition, labels=place[partition.labels], sizes=partition.sizes[order]),
+    )
 
 
 def check_tier(tier: str, policy: Policy, silo: str) -> None:

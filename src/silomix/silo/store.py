@@ -68,6 +68,7 @@ class Store:
     kept, shared, membership : see the methods that set them.
     ready : the silo's rows in the forms that its answers need; prepared : one of those forms, where
         it was made elsewhere.
+    verdict : on the run of this process, for the silo's own user.
     ledger : for each kind of question that a policy limits, the digests of those answered, and
         how often each counts.
     """
@@ -82,6 +83,7 @@ class Store:
         self.membership: Singles | None = None
         self.prepared: Layout | Floats | None = None
         self.ledger: dict[str, dict[str, int]] = {}
+        self.verdict = ""
 
     @property
     @contextmanager

@@ -150,6 +150,7 @@ def _check_columns(variables: tuple[VariableSettings, ...]) -> None:
         other = read.setdefault(column, variable)
         # categories come first
         split = other.source and variable.kind != "categorical" and other.spike == variable.spike
+        split = split and other.na_values == variable.na_values
         if other is not variable and not split:
             found = f"{quote(other.name)} and {quote(variable.name)} are both made of the column"
             raise rule(f"cannot be used: {found} {quote(column)}; leave one of them out")

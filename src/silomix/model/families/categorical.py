@@ -294,7 +294,13 @@ class Categorical(Family):
         return tables + np.float64(self.beta)
 
     def disclose(
-        self, cells: Codes, member: Floats, concentration: Floats, sizes: Ints, rules: Policy
+        self,
+        cells: Codes,
+        member: Floats,
+        concentration: Floats,
+        sizes: Ints,
+        rules: Policy,
+        known: Ints | None = None,
     ) -> Rounded:
         """Return what may leave of the levels' counts: see `model.families.release_rounding`."""
         counts = release_rounding.whole_counts(cells, self.offsets, member)
@@ -302,7 +308,7 @@ class Categorical(Family):
         worth = release_rounding.without_rare(cells, member, *given)
         exact = self.known(counts)
         shares = dirichlet.shares_of(counts, self.offsets)
-        known = release_rounding.round_known(exact, sizes, rules)
+        known = release_rounding.round_known(exact, sizes, rules) if known is None else known
         return release_rounding.disclose_levels(shares, worth, exact, known, self.offsets, rules)
 
     def basis(self, known: Ints, _: Floats, rules: Policy) -> Ints:

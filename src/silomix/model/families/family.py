@@ -380,14 +380,21 @@ class Family(ABC):
 
     @abstractmethod
     def disclose(
-        self, cells: Array, member: Floats, concentration: Floats, sizes: Ints, rules: Policy
+        self,
+        cells: Array,
+        member: Floats,
+        concentration: Floats,
+        sizes: Ints,
+        rules: Policy,
+        known: Ints | None = None,
     ) -> Rounded:
         """Return what a policy lets out of a silo's clusters.
 
         Parameters
         ----------
         cells : (row, variable); member : (row, cluster); concentration : (cluster, variable)
-        sizes : (cluster,), as released.
+        sizes : (cluster,), as released; known : (cluster, variable), cells, likewise, where they
+            follow from other released numbers.
         """
 
     @abstractmethod

@@ -162,7 +162,7 @@ class Product:
                         for name in ("concentration", "known")
                     }
                     own[place] = array._replace(mean=array.mean[:, spans[STATISTIC]], **by_variable)
-                elif array is not None:
+                elif axis != AS_IT_IS and array is not None:
                     own[place] = array[..., spans[axis]]
             found.append(getattr(block, method)(*own, **named))
         return found
@@ -207,7 +207,9 @@ class Product:
     log_density = of_rows(Family.log_density, PARAMETER, join=sum)
     complete = of_rows(Family.complete, PARAMETER)
     expected_features = of_rows(Family.expected_features, PARAMETER)
-    disclose = of_rows(Family.disclose, AS_IT_IS, VARIABLE, join=one_release)
+    disclose = of_rows(
+        Family.disclose, AS_IT_IS, VARIABLE, AS_IT_IS, AS_IT_IS, VARIABLE, join=one_release
+    )
     names = of_blocks(Family.names, join=one_list)
     tells = of_blocks(Family.tells)
     shares = of_blocks(Family.shares)

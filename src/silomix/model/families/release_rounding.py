@@ -19,10 +19,11 @@ Numbers leave as sums over a cluster's rows, Σx and for normal variables Σx²,
 - Each value is top-coded by rank: with the minimum m, one beyond the m-th smallest or the m-th
   largest value of its cluster counts as that. So fewer than m rows have no influence by being
   extreme, and whether there are such rows cannot be told.
-- A sum is rounded to a multiple of reach × max(1.25, base), one step: a column of two values leaves
+- A sum is rounded to a multiple of reach × max(1.6, base), one step: a column of two values leaves
   no finer than its count would. What is rounded is the mean times the released concentration c,
-  which is at most 1.25 times the number of known cells, or base/4 times: so one row moves what is
-  rounded by no more than a step, also where cells are missing and where sizes were rounded.
+  which is at most 1.6 times the number of known cells, or base times: so a row's own value moves
+  what is rounded by no more than a step, also where cells are missing and where sizes were rounded.
+- Nothing leaves of numbers that are known for fewer rows than four times the minimum.
 - No released variance is below a floor.
 - Nothing leaves of numbers that are nearly all at one or two values. The m − 1 rows farthest from
   these are left out before that is judged, so that they do not decide it. This takes the place of
@@ -77,9 +78,9 @@ DOUBT_POWER = 3.0
 # Sweeps of `draw_behind_levels` that are dropped, more for each silo, and sweeps between draws.
 BURN_IN, BURN_IN_BY_SILO, THIN = 300, 100, 2
 # How many times its share of a sum a row may count, where cells are missing or sizes rounded.
-MARGIN = 1.25
-# A concentration of this share of the size is one step down.
-STEP_DOWN = 0.7
+MARGIN = 1.6
+# Sums leave of so many times the minimum of known cells, so that half are not top-coded.
+FEWEST_CODED = 4
 # Values that the rows of a cluster may nearly all be at: those of so many of the fullest bins, in
 # which rows that differ by less than the sums can tell count as alike, and quartiles.
 FULLEST, BINS, QUARTILES = 6, 64, (0.25, 0.5, 0.75)
@@ -156,7 +157,8 @@ def round_known(known: Floats, sizes: Ints, rules: Policy) -> Ints:
 
     It is 0 where they are fewer than the minimum. A missing cell is a level, too: where the rounded
     number is so near the size that few cells may be missing, it is the size. That depends on
-    released numbers alone, so that the difference of the two tells no more than they do.
+    released numbers alone, so that the difference of the two tells no more than they do. Of a
+    cluster that is too small for two levels it is the size, whatever is missing.
 
     Parameters
     ----------
@@ -166,7 +168,8 @@ def round_known(known: Floats, sizes: Ints, rules: Policy) -> Ints:
     counts, size = np.rint(known).astype(np.int64), sizes[:, None]
     rounded, few = round_counts(counts, rules), (least_units(rules) + 1) * rules.round_to
     some = np.where(size - rounded < few, size, rounded)
-    return np.where(counts < max(rules.minimum_count, 1), 0, some)
+    is_small = size < 2 * least_units(rules) * rules.round_to
+    return np.where((counts < max(rules.minimum_count, 1)) & ~is_small, 0, some)
 
 
 def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
@@ -227,7 +230,7 @@ def whole_counts(codes: Codes, offsets: Ints, member: Floats) -> Floats:
 def without_rare(
     codes: Codes, member: Floats, drawn: Floats, counts: Floats, offsets: Ints, rules: Policy
 ) -> Floats:
-    """Return concentrations to which counts under the policy's minimum did not contribute.
+    """Effective sample size per known cell, without counts under the policy's minimum.
 
     Draws of a rare level spread the more the more rows that are in doubt have it, so moments tell
     those whom nobody has from the others. A variable with such a level takes what a row is worth
@@ -248,18 +251,18 @@ def without_rare(
     worth[some] = np.nanmedian(shown[some], axis=1)
     certain = np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
     worth[certain] = 1.0
-    return np.where(rare | certain[:, None], worth[:, None] * known, drawn)
+    return np.where(rare | certain[:, None], worth[:, None], drawn / np.maximum(known, 1.0))
 
 
 def disclose_levels(
-    mean: Floats, concentration: Floats, exact: Floats, known: Ints, offsets: Ints, rules: Policy
+    mean: Floats, worth: Floats, exact: Floats, known: Ints, offsets: Ints, rules: Policy
 ) -> Rounded:
     """Apply a policy to one silo's profiles, small clusters folded already.
 
     Parameters
     ----------
     mean : (cluster, level), shares of whole counts, without the prior.
-    concentration : (cluster, variable), how many rows the draws are worth, without the prior.
+    worth : (cluster, variable), of `without_rare`.
     exact : (cluster, variable), how many rows the shares are of: those with a level, on average
         over the draws of who belongs. known : the same, as released.
     offsets : (variable + 1,), where each variable's levels start.
@@ -276,11 +279,12 @@ def disclose_levels(
         profile[~own, start:end] = pool(profile[own, start:end], rows[own])
     coarse = np.where(basis == SILO, np.float64(rules.minimum_count), 0.0)
     own = basis == CLUSTER
-    coarse[own] = coarse_concentration(concentration[own], known[own].astype(np.float64))
+    # of the released numbers: exact ones would tell of single missing cells
+    coarse[own] = coarse_concentration(worth[own] * known[own], known[own].astype(np.float64))
     shares = mean, profile, np.repeat(exact, levels, axis=1)
     deeds = (*_deeds(*shares, np.repeat(own, levels, axis=1), rules),)
     deeds += (*stand_in_deeds(basis, "profiles", rules.minimum_count),)
-    deeds += (step_deed(concentration, coarse, rules.round_to),)
+    deeds += (step_deed(worth * exact, coarse, rules.round_to),)
     return Rounded(profile, coarse, known, deeds)
 
 
@@ -394,8 +398,14 @@ def steps_of(block: Any, base: Ints | int) -> Floats:
     return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None]) * (high - low))
 
 
-def disclose_sums(
-    block: Any, cells: Floats, member: Floats, concentration: Floats, sizes: Ints, rules: Policy
+def disclose_sums(  # noqa: PLR0917
+    block: Any,
+    cells: Floats,
+    member: Floats,
+    concentration: Floats,
+    sizes: Ints,
+    rules: Policy,
+    known: Ints | None = None,
 ) -> Rounded:
     """Apply a policy to the numbers of one silo's clusters, small ones folded already.
 
@@ -403,27 +413,27 @@ def disclose_sums(
     ----------
     cells : (row, variable); member : (row, cluster), over the draws of who belongs.
     concentration : (cluster, variable), how many rows the draws are worth, for comparison.
-    sizes : (cluster,), rows, as released.
+    sizes : (cluster,), rows, as released
+    known : (cluster, variable), as released, where it follows from other released numbers.
     """
     words, near = len(block.statistic_words), np.clip(cells, *block.bounds())
-    exact = member.T @ ~np.isnan(cells)
-    known = round_known(exact, sizes, rules)
+    exact, least = member.T @ ~np.isnan(cells), least_units(rules) * rules.round_to
+    known = round_known(exact, sizes, rules) if known is None else known
     means = np.zeros((*known.shape, words - 1))
-    shown = known > 0
+    # of fewer, most would be top-coded
+    shown = known >= max(FEWEST_CODED * least, 1)
     for cluster, weights in enumerate(member.T):
-        coded, ends = top_code(near, weights, least_units(rules) * rules.round_to)
+        coded, ends = top_code(near, weights, least)
         sums = split(weights @ block.features(coded), words)[:, 1:]
         means[cluster] = sums / np.maximum(exact[cluster], 1e-300)[:, None]
         for variable in np.flatnonzero(shown[cluster]):
             column = coded[:, variable], weights, ends[:, variable]
             clumped = has_hardly_any_spread(*column, words - 1, rules.minimum_count)
             shown[cluster, variable] = not clumped
-    # moments of the draws would tell of single values: one that comes and goes moves them
-    worth = worth_in_doubt(member)[:, None] * exact
+    # moments of the draws would tell of single values, and exact numbers of single missing cells
     full = np.maximum(known, 1).astype(np.float64)
     steps = steps_of(block, rules.round_to)
-    few = full > exact * np.maximum(MARGIN, rules.round_to / 4)
-    coarse = coarse_concentration(np.where(few, np.minimum(worth, STEP_DOWN * full), worth), full)
+    coarse = coarse_concentration(worth_in_doubt(member)[:, None] * full, full)
     coarse[~shown] = 0.0
     per_step = np.where(shown, coarse, 1.0)[..., None] / steps
     plain = np.rint(means * per_step) + 0.0  # −0.0 would tell a sign
