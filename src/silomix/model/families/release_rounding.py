@@ -580,8 +580,8 @@ def _draw_on_grid(log_density: Any, start: Floats, draws: int, rng: Rng) -> Floa
     start : (point, parameter), points that spread about as far as the density does.
     """
     low, high = start.min(axis=0), start.max(axis=0)
+    points, logs, step = _on_grid(log_density, low, high)
     for _ in range(ZOOMS):
-        points, logs, step = _on_grid(log_density, low, high)
         kept, width = points[logs > logs.max() - DEPTH], high - low
         first, last = kept.min(axis=0), kept.max(axis=0)
         # beyond an edge that is kept there is more
@@ -590,6 +590,7 @@ def _draw_on_grid(log_density: Any, start: Floats, draws: int, rng: Rng) -> Floa
             break
         low = first - np.where(below, width / 2, step)
         high = last + np.where(above, width / 2, step)
+        points, logs, step = _on_grid(log_density, low, high)
     weights = np.exp(logs - logs.max())
     places = rng.choice(len(points), draws, p=weights / weights.sum())
     drawn = points[places] + step * (rng.random((draws, len(step))) - 0.5)
