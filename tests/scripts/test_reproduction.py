@@ -75,7 +75,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_numbers_and_ends(name, tmp
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["cells", "strategies", "solvers"])
+@pytest.mark.parametrize("name", ["cells", "membership", "missing_cells", "strategies", "solvers"])
 def test_results_that_are_there_have_the_columns_of_their_script(name):
     lines = pd.read_csv(SCRIPTS / "results" / f"{name}.csv", nrows=1)
     assert list(lines.columns) == load(name).COLUMNS

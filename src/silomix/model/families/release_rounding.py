@@ -85,7 +85,7 @@ FEWEST_CODED = 4
 # which rows that differ by less than the sums can tell count as alike, and quartiles.
 FULLEST, BINS, QUARTILES = 6, 64, (0.25, 0.5, 0.75)
 # Of `draw_behind_sums`: points of a grid along each axis, of one or of two; over how many draws,
-# with the data of so few rows, it first spreads; how often it closes in, and how far below the
+# with the data of so few rows, it first spreads; how often it is moved, and how far below the
 # largest log density nothing is looked for.
 GRID, GRID_STARTS, GRID_ROWS, ZOOMS, DEPTH = (400, 40), 200, 6.0, 12, 15.0
 TINY = 1e-15
@@ -587,14 +587,20 @@ def _draw_on_grid(log_density: Any, start: Floats, draws: int, rng: Rng) -> Floa
     Parameters
     ----------
     log_density : of points (point, parameter), up to a constant.
-    start : (point, parameter), points that spread over more than the density does.
+    start : (point, parameter), points that spread about as far as the density does.
     """
-    points, logs, step = _on_grid(log_density, start.min(axis=0), start.max(axis=0))
+    low, high = start.min(axis=0), start.max(axis=0)
+    points, logs, step = _on_grid(log_density, low, high)
     for _ in range(ZOOMS):
-        kept = points[logs > logs.max() - DEPTH]
-        if (2 * np.ptp(kept, axis=0) > step * (GRID[len(step) - 1] - 1)).all():
+        kept, width = points[logs > logs.max() - DEPTH], high - low
+        first, last = kept.min(axis=0), kept.max(axis=0)
+        # beyond an edge that is kept there is more
+        below, above = first <= low, last >= high
+        if (2 * (last - first) > width).all() and not (below | above).any():
             break
-        points, logs, step = _on_grid(log_density, kept.min(axis=0) - step, kept.max(axis=0) + step)
+        low = first - np.where(below, width / 2, step)
+        high = last + np.where(above, width / 2, step)
+        points, logs, step = _on_grid(log_density, low, high)
     weights = np.exp(logs - logs.max())
     places = rng.choice(len(points), draws, p=weights / weights.sum())
     drawn = points[places] + step * (rng.random((draws, len(step))) - 0.5)
