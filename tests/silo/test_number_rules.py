@@ -89,7 +89,7 @@ def test_an_outlier_is_hidden_where_cells_are_missing_too(rng, seed, policy):
             continue  # at most 40 cells, of which half are top-coded
         np.testing.assert_array_equal(one.concentration, two.concentration)
         for place, reach in ((1, 8.0), (2, 16.0)):
-            step = reach * max(1.25, policy.round_to)
+            step = reach * max(1.6, policy.round_to)
             moved = np.abs(one.mean - two.mean)[0, place] * one.concentration[0, 0]
             assert moved <= step * (1 + 1e-9)
         assert FAMILY.breach(one.mean, one.concentration, one.known, policy) == ""
@@ -306,7 +306,7 @@ def test_intervals_allow_for_rounding(what, rows, policy):
     .25). Rounded sums taken for exact fail, but for rates of 1000 rows.
     """
     (variable, draw_truth), hits, naive = TRUTHS[what], [], []
-    least = np.sqrt(16 * max(1.25, policy.round_to) / rows)
+    least = np.sqrt(16 * max(1.6, policy.round_to) / rows)
     for number in range(200):
         rng = np.random.default_rng([number, rows, policy.round_to])
         truth = draw_truth(rng, least)
