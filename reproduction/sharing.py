@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 import silomix.silo.local
-from silomix.silo.store import digest_rows
+from silomix.silo.store import digest_arrays
 
 
 class Sampled:
@@ -36,7 +36,7 @@ class Sampled:
     def __call__(self, silo):
         study = silo.study
         key = (
-            digest_rows(silo.shard),
+            digest_arrays(silo.shard.cells),
             *(part.model_dump_json() for part in (study.model, study.schedule, study.local)),
             study.seed, len(study.silos), silo.place,
         )  # fmt: skip
