@@ -32,7 +32,10 @@ from silomix.study import FewRounds, Psgd
 from silomix.transports.flare.session import connected, run_live, wait_for
 from silomix.transports.flare.startup_kit import provision
 
-pytestmark = pytest.mark.federation
+pytestmark = [
+    pytest.mark.federation,
+    pytest.mark.filterwarnings("ignore:no server answers"),  # it is still starting
+]
 
 VICTIMS = ("job process", "site", "server")
 FEDERATED = {"components": 6, "iterations": 400, "chains": 2, "oracle": "federated", "seed": 4}

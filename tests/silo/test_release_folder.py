@@ -256,9 +256,11 @@ class TestRefusals:
         """In the first line; a concentration in all, since those of a variable are one."""
         content = summary.files["profile.csv"].decode()
         head, *rows = csv.reader(io.StringIO(content))
-        old, times = f",{rows[0][head.index(column)]},", -1 if column == "concentration" else 1
+        end, times = ("\n", -1) if column == "concentration" else (",", 1)
+        old = f",{rows[0][head.index(column)]}{end}"
+        assert old in content
         for value in values:
-            changed = content.replace(old, f",{value},", times).encode()
+            changed = content.replace(old, f",{value}{end}", times).encode()
             self.refused(tmp_path, summary, forge(summary.files, {"profile.csv": changed}))
         short = content[: content.rindex("\n", 0, -1) + 1].encode()
         self.refused(tmp_path, summary, forge(summary.files, {"profile.csv": short}))
