@@ -1,4 +1,4 @@
-"""Inner loops, most of them of the Gibbs sweeps, as LLVM vector instructions numba would not find.
+"""Inner loops, mostly of Gibbs sweeps, as vector instructions that numba would not emit.
 
 For categories (`gibbs_sweep`) C components are padded to 16·V, in single precision. Component c
 lies in lane c div V of vector c mod V, so that lanes, and within a lane vectors, run through the
@@ -19,7 +19,7 @@ from silomix.kernels.layout import BYTE_LANES, LANES
 
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
 BYTES = ir.VectorType(ir.IntType(8), BYTE_LANES)
-# rows whose labels are compared with that of another
+# rows whose labels are compared with another row's at once
 COMPARED = 128
 COUNTERS = ir.VectorType(ir.IntType(8), COMPARED)
 I32, I64 = ir.IntType(32), ir.IntType(64)
@@ -27,7 +27,7 @@ ZERO = ir.Constant(I64, 0)
 # components of a vector in double precision
 DOUBLE_LANES = 8
 DOUBLES = ir.VectorType(ir.DoubleType(), DOUBLE_LANES)
-# differences of logs below which a mass is nothing to a sum
+# log ratio below which a mass does not change a sum
 NOTHING = -45.0
 # ln 2 in two parts: a whole number of up to ten digits times the first is exact
 LN2, LN2_REST = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -109,7 +109,7 @@ def multiply_rows(typingctx, fused, rows, first, n_groups, masses, prefix, block
 
 @intrinsic
 def lanes_not_above(typingctx, prefix, block, low, high):
-    """Return how many of the 16 prefix sums of row `block` are <= low; 16 where high differs."""
+    """Number of the 16 prefix sums of row `block` that are <= low; 16 where high differs."""
     signature = types.int64(prefix, types.int64, types.float32, types.float32)
 
     def generate(context, builder, signature, arguments):
@@ -150,7 +150,7 @@ def add_bytes(typingctx, counters, place, onehot, row, width):
 
 @intrinsic
 def count_equal(typingctx, tile, own, counts):
-    """Count the draws in which each row of a `tile` is as its `own` says: `counts`, (row,), out.
+    """Count the draws in which each row of a `tile` has the label in `own`: `counts`, (row,), out.
 
     `tile` is (draw, row), `own` (draw,). The counters of all rows stay in registers.
     """
@@ -179,7 +179,7 @@ def _everywhere(value):
 
 
 def _spread(builder, scalar, vector=DOUBLES):
-    """Return a vector with the scalar in every lane."""
+    """Vector with the scalar in every lane."""
     undefined = ir.Constant(vector, ir.Undefined)
     single = builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
     first = ir.Constant(ir.VectorType(I32, vector.count), [0] * vector.count)
@@ -187,7 +187,7 @@ def _spread(builder, scalar, vector=DOUBLES):
 
 
 def _multiply_add(builder, one, other, more):
-    """Return one · other + more, rounded once."""
+    """Compute one · other + more, rounded once."""
     kind = ir.FunctionType(DOUBLES, [DOUBLES] * 3)
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v8f64")
     return builder.call(function, [one, other, more])
@@ -232,7 +232,7 @@ def add_products(typingctx, features, first, natural, start, lane, scores, rows)
 
 @intrinsic
 def exponentials(typingctx, scores, place, largest, masses):
-    """Write exp(scores − largest) of 8 numbers from `place` on into `masses`; 0 where negligible.
+    """Write exp(scores − largest) of 8 numbers from `place` on to `masses`; 0 if negligible.
 
     2 to the power of a whole k times exp(r), |r| ≤ ½ ln 2, by its Taylor series: right to the last
     digit or two.
