@@ -387,7 +387,7 @@ class Refused:
 REFUSALS = {
     "policy": "its policy does not allow this question",
     "limit": "its policy allows no more questions of this kind in one study",
-    "shown": "it was shown a release that its own policy would not let out",
+    "shown": "it was shown a release that violates its own policy",
     "studies": "its policy allows no other study of this table, unless its owner does",
     "too-few-rows": "it has fewer rows than its policy's minimum",
     "study": "it takes part in another study",
