@@ -356,37 +356,37 @@ def read_omop(
 def _open_tables(
     connection: Connection, cdm: InDatabase, where: str, codes: CodeList
 ) -> dict[str, Records]:
-    """Return the tables that are there; refuse if one is missing that is needed."""
+    """Open the tables; refuse if a required one is missing."""
     below = any(code.include_descendants for code in codes.codes)
-    wanted = CLINICAL | VOCABULARY if below else CLINICAL
+    needed = CLINICAL | VOCABULARY if below else CLINICAL
     folder, tables = Path(cdm.file), {}
-    found = _in_folder(folder, wanted) if folder.is_dir() else _in_database(connection, cdm, wanted)
-    for name, columns in wanted.items():
-        if name in found:
-            tables[name] = open_source(connection, found[name], name)
+    items = _in_folder(folder, needed) if folder.is_dir() else _in_database(connection, cdm, needed)
+    for name, columns in needed.items():
+        if name in items:
+            tables[name] = open_source(connection, items[name], name)
             for column in columns:
                 tables[name].find(column)
         elif name != "death":
             why = "include_descendants needs it" if name == ANCESTORS else "which is needed"
-            raise DataError(f"{where}: has no table {name!r}, {why}; found {', '.join(found)}")
+            raise DataError(f"{where}: has no table {name!r}, {why}; found {', '.join(items)}")
     return tables
 
 
-def _in_folder(folder: Path, wanted: Collection[str]) -> Mapping[str, Source]:
-    found: dict[str, Path] = {}
+def _in_folder(folder: Path, needed: Collection[str]) -> Mapping[str, Source]:
+    paths: dict[str, Path] = {}
     for path in sorted(filter(file_kind, folder.iterdir())):
         name = path.name.lower().removesuffix(str(file_kind(path)))
-        if name in found:
-            raise DataError(f"{folder}: {found[name].name} and {path.name} are one table; keep one")
-        if name in wanted:
-            found[name] = path
-    return found
+        if name in paths:
+            raise DataError(f"{folder}: {paths[name].name} and {path.name} are one table; keep one")
+        if name in needed:
+            paths[name] = path
+    return paths
 
 
 def _in_database(
-    connection: Connection, cdm: InDatabase, wanted: Collection[str]
+    connection: Connection, cdm: InDatabase, needed: Collection[str]
 ) -> Mapping[str, Source]:
-    """Return the tables of one schema: clinical tables of two are not of the same people."""
+    """Tables of one schema, since clinical tables of two describe different people."""
     file = cdm.file
     places = [name.casefold().rpartition(".")[::2] for name in tables_in(connection, file)]
     homes = sorted({place for place, name in places if name in CLINICAL})
@@ -396,11 +396,11 @@ def _in_database(
             "to read (InDatabase, or --schema)"
         )
     home = cdm.name.casefold() or "".join(homes)
-    found = {name: InDatabase(file, f"{home}.{name}") for name in wanted if (home, name) in places}
+    items = {name: InDatabase(file, f"{home}.{name}") for name in needed if (home, name) in places}
     # vocabularies often have a schema of their own
-    if ANCESTORS in wanted and any(name == ANCESTORS for _, name in places):
-        found.setdefault(ANCESTORS, InDatabase(file, ANCESTORS))
-    return found
+    if ANCESTORS in needed and any(name == ANCESTORS for _, name in places):
+        items.setdefault(ANCESTORS, InDatabase(file, ANCESTORS))
+    return items
 
 
 def _read_people(
@@ -410,7 +410,7 @@ def _read_people(
     silo: str | None,
     limits: tuple[int, int] | None,
 ) -> None:
-    """Make the table `people`, with the reason for which a person is left out."""
+    """Make the table `people`, with the reason for dropping a person."""
     columns = [table.find(name)[0] for name in request.columns[1 + bool(silo) :]]
     reasons = "WHEN o.person IS NULL THEN 'no-observation' WHEN o.since IS NULL THEN 'unobserved'"
     if silo:
@@ -427,6 +427,6 @@ def _read_people(
             " WHEN p.born IS NULL THEN 'no-birth-year' "
             f"WHEN year(o.since) - p.born NOT BETWEEN {limits[0]} AND {limits[1]} THEN 'age'"
         )
-    made = {"reasons": reasons, "cells": ", ".join(cells)}
-    query = OMOP_PEOPLE.format(**made, first=request.first, last=request.last)
+    parts = {"reasons": reasons, "cells": ", ".join(cells)}
+    query = OMOP_PEOPLE.format(**parts, first=request.first, last=request.last)
     set_people(connection, query, table.where)

@@ -157,15 +157,15 @@ def count_equal(typingctx, tile, own, counts):
     signature = types.void(tile, own, counts)
 
     def generate(context, builder, signature, arguments):
-        given = zip(signature.args, arguments, strict=True)
-        rows, wanted, out = (_pointer(context, builder, *each) for each in given)
+        typed = zip(signature.args, arguments, strict=True)
+        rows, labels, out = (_pointer(context, builder, *pair) for pair in typed)
         shape = context.make_array(signature.args[1])(context, builder, arguments[1]).shape
         total = cgutils.alloca_once_value(builder, ir.Constant(COUNTERS, [0] * COMPARED))
         with cgutils.for_range(builder, *cgutils.unpack_tuple(builder, shape, 1)) as loop:
-            component = builder.load(builder.gep(wanted, [loop.index]))
+            component = builder.load(builder.gep(labels, [loop.index]))
             place = builder.mul(loop.index, ir.Constant(I64, COMPARED))
-            others = _load(builder, rows, place, COUNTERS, 1)
-            same = builder.icmp_unsigned("==", others, _spread(builder, component, COUNTERS))
+            compared = _load(builder, rows, place, COUNTERS, 1)
+            same = builder.icmp_unsigned("==", compared, _spread(builder, component, COUNTERS))
             new = builder.add(builder.load(total), builder.zext(same, COUNTERS))
             builder.store(new, total)
         _store(builder, builder.load(total), out, align=1)
@@ -210,19 +210,19 @@ def add_products(typingctx, features, first, natural, start, lane, scores, rows)
         begin = builder.mul(first, n_features)
         column = _pointer(context, builder, natural_type, natural, lane)
         values = _pointer(context, builder, features_type, features, begin)
-        at = _pointer(context, builder, start_type, start, lane)
+        source = _pointer(context, builder, start_type, start, lane)
         out = _pointer(context, builder, scores_type, scores, lane)
         numbers = [ir.Constant(I64, row) for row in range(rows.count)]
         lines = [builder.gep(values, [builder.mul(n_features, row)]) for row in numbers]
-        beginning = _load(builder, at, vector=DOUBLES, align=8)
+        beginning = _load(builder, source, vector=DOUBLES, align=8)
         sums = [cgutils.alloca_once_value(builder, beginning) for _ in numbers]
         with cgutils.for_range(builder, n_features) as loop:
             place = builder.mul(loop.index, width)
             factors = _load(builder, column, place, DOUBLES, 8)
             for line, total in zip(lines, sums, strict=True):
                 value = _spread(builder, builder.load(builder.gep(line, [loop.index])))
-                more = _multiply_add(builder, value, factors, builder.load(total))
-                builder.store(more, total)
+                sums_of = _multiply_add(builder, value, factors, builder.load(total))
+                builder.store(sums_of, total)
         for row, total in zip(numbers, sums, strict=True):
             _store(builder, builder.load(total), out, builder.mul(width, row), 8)
         return context.get_dummy_value()
@@ -244,15 +244,15 @@ def exponentials(typingctx, scores, place, largest, masses):
         scores, place, largest, masses = arguments
         bits = ir.VectorType(I64, DOUBLE_LANES)
         source = _pointer(context, builder, scores_type, scores, place)
-        apart = _load(builder, source, vector=DOUBLES, align=8)
-        apart = builder.fsub(apart, _spread(builder, largest))
-        counts = builder.fcmp_ordered(">", apart, _everywhere(NOTHING))
-        apart = builder.select(counts, apart, _everywhere(NOTHING))
+        shifted = _load(builder, source, vector=DOUBLES, align=8)
+        shifted = builder.fsub(shifted, _spread(builder, largest))
+        counts = builder.fcmp_ordered(">", shifted, _everywhere(NOTHING))
+        shifted = builder.select(counts, shifted, _everywhere(NOTHING))
         # so large that its last binary digit is 1: adding it rounds to a whole number
         large = _everywhere(1.5 * 2.0**52)
-        whole = _multiply_add(builder, apart, _everywhere(1.0 / math.log(2.0)), large)
+        whole = _multiply_add(builder, shifted, _everywhere(1.0 / math.log(2.0)), large)
         k = builder.fsub(whole, large)
-        rest = _multiply_add(builder, k, _everywhere(-LN2), apart)
+        rest = _multiply_add(builder, k, _everywhere(-LN2), shifted)
         rest = _multiply_add(builder, k, _everywhere(-LN2_REST), rest)
         series = _everywhere(1.0 / math.factorial(12))
         for term in range(11, -1, -1):
@@ -260,9 +260,9 @@ def exponentials(typingctx, scores, place, largest, masses):
         # k in the place of a float's exponent, which is 1023 for 1
         exponent = builder.shl(builder.bitcast(whole, bits), ir.Constant(bits, [52] * 8))
         exponent = builder.add(exponent, ir.Constant(bits, [1023 << 52] * 8))
-        found = builder.fmul(series, builder.bitcast(exponent, DOUBLES))
+        powers = builder.fmul(series, builder.bitcast(exponent, DOUBLES))
         out = _pointer(context, builder, masses_type, masses, place)
-        _store(builder, builder.select(counts, found, _everywhere(0.0)), out, align=8)
+        _store(builder, builder.select(counts, powers, _everywhere(0.0)), out, align=8)
         return context.get_dummy_value()
 
     return signature, generate

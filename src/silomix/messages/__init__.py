@@ -110,21 +110,21 @@ class Release:
 
     Attributes
     ----------
-    silo, place : its name, and its index in the roster.
+    silo, place : its name, and its place in the roster.
     sizes : (cluster,), rows of each local cluster.
-    known : (cluster, variable), observed count: rows whose cell is not missing, 0 for too few to
-        disclose; the sizes where no rule changed anything.
+    known : (cluster, variable), how many of these rows have a cell, 0 for too few to tell; the
+        sizes where no rule changed anything.
     medians : (cluster, parameter), posterior medians; in tier "summary", those given mean and
         concentration.
-    mean : (cluster, statistic), mean per row, without the prior: of categories, the levels' shares.
-    concentration : (cluster, variable), effective sample size of the draws, without the prior, by
-        their moments. Uncertain membership reduces it.
+    mean : (cluster, statistic), of a row, without the prior: of categories, the levels' shares.
+    concentration : (cluster, variable), how many rows the draws are worth, without the prior: by
+        the moments of the draws. Doubt about who belongs counts as less data.
     tier : "draws", or "summary" where the draws stay in the silo and are re-made from the above.
     weights, parameters : (draw, cluster) and (draw, cluster, parameter); None in tier "summary".
-    diagnostics : of the silo's run.
-    study : digest of the study.
+    diagnostics : what the silo says of its run.
+    study : digest of the study it was made under.
     policy : the silo's policy, echoed: `silomix.study.policy.Policy(**policy)`.
-    checks : effects of the policy's rules, as far as they may be disclosed.
+    checks : what the policy's rules did, as far as that may be said outside.
     effective_counts : (cluster, statistic): mean × concentration, or less. They do not travel: the
         coordinator sets them (`silomix.messages.released_draws.with_effective_counts`).
     """
@@ -147,7 +147,7 @@ class Release:
 
     @property
     def rows(self) -> int:
-        """Number of rows n_s, the sum of the sizes; rounded if the policy rounds."""
+        """n_s, the sum of the sizes: under a policy that rounds, a rounded number."""
         return int(self.sizes.sum())
 
     @property

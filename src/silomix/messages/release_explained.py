@@ -126,7 +126,7 @@ def what_rules_did(release: Release) -> list[str]:
 
 
 def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
-    """What the holder of a release folder could infer from it."""
+    """Possible inferences of the holder of a release folder."""
     is_exact = tier == "draws" or not policy.has_rules
     names = ", ".join(variable.name for variable in schema.numbers)
     sums = (

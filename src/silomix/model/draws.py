@@ -26,7 +26,7 @@ SHORTEST_BLOCK = 1_000
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long to sample and what to keep.
+    """Length of the sampling, burn-in and thinning.
 
     The sweeps are numbered 1 … iterations; sweep i is kept when i > burn_in and i − burn_in is
     a multiple of `thin`.
@@ -338,7 +338,7 @@ class MatchedDraws:
 
 @dataclass(frozen=True, eq=False)
 class SiloProfiles:
-    """How each silo's profiles differ from the shared ones (drift).
+    """The silos' own profiles, around the shared ones (drift).
 
     A silo's profile of a cluster is Dirichlet(κ_q m_c) around the shared profile m_c, variable by
     variable: the larger κ_q, the more alike the silos are; at infinity they are the same.
@@ -357,7 +357,7 @@ class SiloProfiles:
 
 @dataclass(frozen=True, eq=False)
 class SiloWeights:
-    """How much each silo counts in the aggregation.
+    """Influence of each silo on the aggregation.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ Concentration = Annotated[float, Field(gt=0, le=LARGEST)]
 
 
 class Exchanges(Record):
-    """How many questions of each kind may be answered in one study: `[exchanges]`; 0 for none.
+    """Most questions of each kind that are answered in one study: `[exchanges]`; 0 for none.
 
     All are answered with exact numbers, which no rule rounds, and each is described
     here by what it gives away: policy files and explained releases say the same. The units:
@@ -118,7 +118,7 @@ REPLACED = ("sweeps", "chains", "kept_draws", "points")
 
 
 class Policy(Record):
-    """What one silo discloses. The silo owns it, and every release names the one that it follows.
+    """Disclosure policy of one silo. The silo owns it, and every release names it.
 
     Attributes
     ----------

@@ -209,7 +209,7 @@ class ModelSettings(Record):
 
 
 class ScheduleSettings(Record):
-    """How long each silo samples, and what it keeps: `[schedule]`.
+    """Sampling schedule of each silo: `[schedule]`.
 
     Attributes
     ----------
@@ -242,7 +242,7 @@ class ScheduleSettings(Record):
 
 
 class LocalSettings(Record):
-    """How a silo's draws become its clusters: `[local]`.
+    """Steps from a silo's draws to its clusters: `[local]`.
 
     Attributes
     ----------
@@ -407,7 +407,7 @@ MATCHINGS = {kind().method: kind() for kind in get_args(get_args(Matching)[0])}
 
 
 class Aggregation(Record):
-    """How the silos' draws become global draws: `[aggregation]`.
+    """Combination of the silos' draws to global draws: `[aggregation]`.
 
     Attributes
     ----------
