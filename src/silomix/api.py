@@ -20,7 +20,7 @@ from silomix.model.sentences import at_least, one_of
 from silomix.model.table import choose_variables, expand, load
 from silomix.posterior.frames import backend_of
 from silomix.posterior.global_posterior import Assignment
-from silomix.silo.local import Silo
+from silomix.silo.local import Silo, split_silos
 from silomix.silo.partition import need_package
 from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study
@@ -236,11 +236,7 @@ def fit(
         settings = {"drift": "none", **settings}  # random shards of one table are alike
     study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)
     with reporting(progress) as report:
-        parts = []
-        for place, name in enumerate(roster.names):
-            rows_of_silo = shard.some(roster.places == place)
-            folder = None if checkpoint is None else Path(checkpoint, name)
-            parts.append(Silo(name, place, rows_of_silo, study, policy=rules, checkpoint=folder))
+        parts = split_silos(shard, roster, study, rules, checkpoint)
         with _asking(transport, parts, cores(threads), report) as silos:
             posterior = run_study(study, silos, threads=cores(threads), report=report)
     blanks = np.array([part.shard.missing for part in parts]) if policy is None else None

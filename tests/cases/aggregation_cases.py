@@ -205,7 +205,6 @@ def release_of(silo, place, counts, members, weights, probabilities, sizes, beta
         place=place,
         sizes=members,
         known=np.repeat(members[:, None], len(sizes), axis=1),
-        medians=np.median(probabilities, axis=0),
         mean=mean,
         concentration=concentration,
         effective_counts=counts,

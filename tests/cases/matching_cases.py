@@ -102,7 +102,7 @@ def rearrange(releases, silos, labels):
 
 def _renumber(release, order):
     order = list(order)
-    by_cluster = ("sizes", "medians", "mean", "concentration", "effective_counts")
+    by_cluster = ("sizes", "mean", "concentration", "effective_counts")
     return replace(
         release,
         **{name: getattr(release, name)[order] for name in by_cluster},

@@ -313,4 +313,4 @@ def test_what_was_changed_or_is_no_exchange_is_refused(desk, tmp_path):
     next(tmp_path.glob("exchange/answers/01-silo-1/*/profile.csv")).write_text("x\n")
     result = coordinate()
     assert result.exit_code == FOREIGN
-    assert "profile.csv" in result.output and "Bring the folder from 'silo 1'" in result.output
+    assert "profile.csv" in result.output and "Bring it from 'silo 1'" in result.output

@@ -8,26 +8,27 @@ the silos, and an empty folder, and returns what comes of it. One that cannot an
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import joblib
 import numpy as np
 import pytest
+from cases.pages import blocks
 from numpy.testing import assert_array_equal
 
 import silomix
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import OpenQuestion, PolicyRefusal, SiloError
 from silomix.messages import AssignRows, CountDistinctRows, PolishRound, SampleLocally
-from silomix.messages.container import Envelope, decode, digest_record, encode
-from silomix.messages.message_checks import check_envelope, check_query, check_reply
 from silomix.model.schema import Shard
 from silomix.model.table import load
 from silomix.silo.answer import answer
 from silomix.silo.local import Silo
-from silomix.study import digest, make_study
+from silomix.study import make_study
 from silomix.study.policy import OPEN, Exchanges, Policy
 from silomix.study.roster import read_roster
+from silomix.transports.encoded import EncodedSilos, respond
 from silomix.transports.file_answers import answer_questions
 from silomix.transports.file_exchange import FileExchange, Unanswered
 from silomix.transports.in_process import InProcess
@@ -54,34 +55,28 @@ class Plain:
         }
 
 
-class InBytes(Plain):
-    """Every question and every answer goes through bytes, and is checked at both doors."""
-
-    number = 0
-
-    def ask(self, query):
-        self.number += 1
-        study = self.silos[0].study
-        queries = query if isinstance(query, dict) else dict.fromkeys(self.names, query)
-        asked = {name: self.move(study, name, one) for name, one in queries.items()}
-        for name, one in asked.items():
-            check_query(one, study, name)
-        said = super().ask(asked)
-        replies = {name: self.move(study, name, one, asked[name]) for name, one in said.items()}
-        for name, reply in replies.items():
-            check_reply(reply, queries[name], study, name)
-        return replies
-
-    def move(self, study, name, record, query=None):
-        answers = "" if query is None else digest_record(query)
-        envelope = Envelope(digest(study), name, self.number, type(record).__name__, answers)
-        found, moved = decode(encode(envelope, record))
-        check_envelope(found, study, name, self.number, query)
-        return moved
-
-
 def in_bytes(use, silos, folder):
-    return use(InBytes(silos))
+    by_name = {silo.name: silo for silo in silos}
+
+    def carry(questions):
+        return ((name, respond(question, by_name[name])) for name, question in questions.items())
+
+    return use(EncodedSilos(silos[0].study, carry, folder and folder / "journal"))
+
+
+def over_http(use, silos, folder):
+    """The transport of the docs."""
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "transport.md"
+    code, _ = blocks(page.read_text(encoding="utf-8"), "python")[0]
+    exec(code, written := {})
+    servers = {silo.name: written["serve"](silo) for silo in silos}
+    addresses = {name: f"http://localhost:{one.server_port}" for name, one in servers.items()}
+    try:
+        return use(EncodedSilos(silos[0].study, written["carry_to"](addresses)))
+    finally:
+        for server in servers.values():
+            server.shutdown()
+            server.server_close()
 
 
 def in_process(use, silos, folder):
@@ -123,7 +118,7 @@ class Prompt(FileExchange):
         except Unanswered as waiting:
             for name in waiting.missing:
                 list(answer_questions(self.folder, self.silos[name]))
-        self.asked -= 1
+        self.encoded.asked -= 1
         return super().ask(query)
 
 
@@ -141,7 +136,7 @@ def on_flare(use, silos, folder):
     from nvflare.apis.utils.decomposers import flare_decomposers
     from nvflare.fuel.utils import fobs
 
-    from silomix.transports.flare.controller import RemoteSilos, StudyController
+    from silomix.transports.flare.controller import StudyController
     from silomix.transports.flare.executor import SiloExecutor
 
     flare_decomposers.register()
@@ -172,12 +167,13 @@ def on_flare(use, silos, folder):
     controller._abort = SimpleNamespace(triggered=False)
     engine = SimpleNamespace(get_clients=lambda: clients)
     controller._fl_ctx = SimpleNamespace(get_engine=lambda: engine)
-    return use(RemoteSilos(silos[0].study, controller, folder / "journal"))
+    return use(EncodedSilos(silos[0].study, controller.exchange, folder / "journal"))
 
 
 TRANSPORTS = {
     "in-process": in_process,
     "in bytes": in_bytes,
+    "the transport of the docs": over_http,
     "flare": on_flare,
     "joblib, loky": on_joblib("loky", 2),
     "dask": on_dask(processes=False),

@@ -28,7 +28,7 @@ from silomix.coordinator.matching.paper_matchings import (
     orders,
 )
 from silomix.errors import PolicyRefusal
-from silomix.messages.released_draws import REFERENCE_DRAWS
+from silomix.messages.released_draws import REFERENCE_DRAWS, release_medians
 from silomix.study import Divergence
 from silomix.study.policy import echo, find_policy
 from silomix.study.settings import Ball
@@ -72,10 +72,9 @@ def test_radius_of_a_silo_comes_from_its_rows(exponent):
     large = replace(large, sizes=np.array([4000]))
     radius = (np.log(40) / 40) ** exponent
     for factor, joined in [(0.99, True), (1.01, False)]:
-        shifted = large.medians.copy()
-        shifted[0, 0] = small.medians[0, 0] + factor * radius
-        shifted[0, 2:] = small.medians[0, 2:]
-        pair = [small, replace(large, medians=shifted)]
+        shifted = release_medians(small, FAMILY).astype(np.float32)
+        shifted[0, 0] += factor * radius
+        pair = [small, replace(large, parameters=np.tile(shifted, (5, 1, 1)))]
         groups = ball_groups(pair, FAMILY, Ball(exponent=exponent))
         assert (groups[0] == groups[1]) == joined
 
@@ -84,9 +83,10 @@ def test_radius_of_a_silo_comes_from_its_rows(exponent):
 def test_assignment_is_the_best_of_all_and_every_level_counts(rng, clusters):
     reference, few = draw_releases(rng, [range(5), range(clusters)])
     groups = hungarian_groups([reference, few], FAMILY)[5:]
+    wanted, found = (release_medians(release, FAMILY) for release in (reference, few))
 
     def length(to):
-        return sum(np.linalg.norm(few.medians[k] - reference.medians[r]) for k, r in enumerate(to))
+        return sum(np.linalg.norm(found[k] - wanted[r]) for k, r in enumerate(to))
 
     if clusters < 5:  # otherwise the silo with more rows is the reference
         assert_array_equal(groups, min(permutations(range(5), clusters), key=length))

@@ -114,7 +114,7 @@ def by_file(case: Case, folder: Path, stores: Path):
     while True:
         exchange = FileExchange(folder, case.study)
         try:
-            return run_study(case.study, exchange), exchange.asked
+            return run_study(case.study, exchange), exchange.encoded.asked
         except Unanswered as waiting:
             assert not waiting.refused, waiting
             answer_all(case, folder, stores, waiting.missing)
@@ -133,7 +133,7 @@ class Prompt:
             return self.exchange.ask(query)
         except Unanswered as waiting:
             answer_all(self.case, self.exchange.folder, self.stores, waiting.missing)
-            self.exchange.asked -= 1
+            self.exchange.encoded.asked -= 1
             return self.exchange.ask(query)
 
 

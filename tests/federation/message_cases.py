@@ -29,7 +29,6 @@ from silomix.messages import (
 )
 from silomix.messages.container import Envelope, digest_record
 from silomix.messages.folder import message_files, write_folder
-from silomix.messages.released_draws import release_medians
 from silomix.model.schema import Schema, Variable
 from silomix.study import FewRounds, Study, digest, make_study
 
@@ -72,7 +71,6 @@ def make_release(study, place, seed=0, draws=6):
     labels = np.repeat([0, 1], [12 + place, 9])
     codes = rng.integers(0, SIZES, (len(labels), len(SIZES))).astype(np.uint8)
     prior = study.prior
-    family = study.pooled_model.shared_family(len(SILOS))
     made = conjugate_release(rng, place, codes, labels, SIZES, prior, len(SILOS), draws)
     drawn = made.parameters if study.tier == "draws" else None
     return replace(
@@ -82,7 +80,6 @@ def make_release(study, place, seed=0, draws=6):
         tier=study.tier,
         weights=made.weights if drawn is not None else None,
         parameters=drawn,
-        medians=release_medians(made.mean, made.concentration, family, drawn),
         effective_counts=None,
         diagnostics=ReleasedDiagnostics(
             verdict="Use with care: ≥ 2 traces.",

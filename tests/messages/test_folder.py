@@ -74,7 +74,7 @@ def uneven_share():
     """Releases of which the first has one cluster and four draws, the others more."""
     share = EXCHANGES["share"].query
     first, *others = share.releases
-    by_cluster = ("sizes", "known", "medians", "mean", "concentration")
+    by_cluster = ("sizes", "known", "mean", "concentration")
     small = replace(
         first,
         **{name: getattr(first, name)[:1] for name in by_cluster},

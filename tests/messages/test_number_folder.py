@@ -18,7 +18,7 @@ from silomix.study.policy import PRESETS
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
-ARRAYS = ("sizes", "mean", "concentration", "medians")
+ARRAYS = ("sizes", "mean", "concentration")
 
 
 @pytest.fixture(scope="module")

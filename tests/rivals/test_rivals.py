@@ -17,7 +17,7 @@ from silomix.coordinator.aggregation import aggregate
 from silomix.coordinator.matching import match
 from silomix.errors import DataError, SettingsError
 from silomix.messages import SampleLocally
-from silomix.messages.released_draws import with_effective_counts
+from silomix.messages.released_draws import release_medians, with_effective_counts
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals import Merging, Search, Sweeps
 from silomix.rivals.consensus import sample_known
@@ -157,7 +157,9 @@ def test_rabinovich_follows_its_definition(results, simulated):
     model = study.pooled_model
     releases = [with_effective_counts(release, model, len(releases)) for release in releases]
     matched, _ = match(releases, study.matching, silos, model, drift=False)
-    pairs = linear_sum_assignment(cdist(*(release.medians for release in releases)))
+    pairs = linear_sum_assignment(
+        cdist(*(release_medians(release, model.family) for release in releases))
+    )
     np.testing.assert_array_equal(*[g[p] for g, p in zip(matched.groups, pairs, strict=True)])
     settings, count = study.aggregation, study.kept_draws
     expected = aggregate(releases, matched, settings, silos, model, count=count)

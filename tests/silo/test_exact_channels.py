@@ -79,7 +79,6 @@ def made_up(own, place, mean, **changes):
         "sizes": np.full(clusters, 10),
         "known": np.full((clusters, CONDITIONS), 10),
         "mean": np.asarray(mean, dtype=float),
-        "medians": np.asarray(mean, dtype=float),
         "concentration": np.full((clusters, CONDITIONS), 1e9),
     } | changes
     return replace(own, **parts)

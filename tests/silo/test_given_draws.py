@@ -216,3 +216,13 @@ def test_a_policy_with_rules_lets_no_draws_from_elsewhere_out(parts, name):
     closed = OPEN.model_copy(update={"tiers": ("summary",)})
     with pytest.raises(PolicyRefusal, match="draws"):
         release(given, closed)
+
+
+@pytest.mark.parametrize("code", ["import os; os.abort()", "import time; time.sleep(60)"])
+def test_a_file_on_which_hdf5_crashes_or_hangs_is_refused(tmp_path, monkeypatch, code):
+    path = tmp_path / "north.nc"
+    path.write_bytes(b"\x89HDF")
+    monkeypatch.setattr(given_draws, "TRIAL", code)
+    monkeypatch.setattr(given_draws, "TRIAL_SECONDS", 0.5)
+    with pytest.raises(DataError, match="the HDF5 library does not come back"):
+        given_draws.open_file(path)

@@ -124,6 +124,15 @@ def possible(counts, rules):
     return tables
 
 
+def one_row_elsewhere(counts):
+    """Tables in which one row has another level, or lost its cell."""
+    for one, other in permutations(range(len(counts)), 2):
+        if counts[one] > 0:
+            step = np.zeros(len(counts), dtype=int)
+            step[[one, other]] = -1, 1
+            yield counts + step
+
+
 def what_leaves(table, sizes, cluster, levels, policy):
     """What leaves of one column of a cluster with these counts, missing cells last, as bytes.
 
@@ -158,6 +167,10 @@ def check_silo(seed, policy):
             units = np.rint(mean * known / policy.round_to) if own else None
             where = release.sizes, cluster, size, policy
             as_it_is, alike = what_leaves(counts, *where), {int(counts.sum()): [counts]}
+            # where shares under the minimum were raised too, the program leaves too little room
+            alike[int(counts.sum())] += [
+                each for each in one_row_elsewhere(counts) if what_leaves(each, *where) == as_it_is
+            ]
             # the cluster may have another size, too, if all its columns can leave so
             for rows in range(shown - policy.round_to // 2, shown + -(-policy.round_to // 2)):
                 alike.setdefault(rows, [])

@@ -340,11 +340,11 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_one_to_a_later(desk):
     with pytest.raises(MessageError, match="is not question 3 of this study as it stands"):
         desk.run()
     exchange = FileExchange(desk.folder, desk.study)
-    exchange.asked = 2
+    exchange.encoded.asked = 2
     with pytest.raises(MessageError, match=r"silo 1' to question 3, .* another version of q"):
         exchange.ask(other)
     assert 3 in [item.number for item in desk.answer(again=True)["silo 1"]]
-    exchange.asked = 2
+    exchange.encoded.asked = 2
     assert set(exchange.ask(other)) == set(desk.study.silos)
 
 

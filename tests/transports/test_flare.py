@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import stat
 import sys
 import uuid
@@ -12,7 +13,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -28,111 +28,40 @@ from nvflare.private.fed.client.admin import FedAdminAgent
 
 from silomix import cli
 from silomix.errors import (
+    DataWarning,
     FileError,
-    MessageError,
     SettingsError,
     SiloError,
     StudyMismatch,
 )
-from silomix.messages import CountDistinctRows, DistinctRows, Received, Refused, SampleLocally
+from silomix.messages import CountDistinctRows
 from silomix.messages.container import Envelope, decode, digest_record, encode
 from silomix.model.schema import Schema, Variable
 from silomix.model.table import load
 from silomix.silo.local import without
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, read_study, write_study
+from silomix.transports.encoded import respond
 from silomix.transports.flare import participant, session, site_process
-from silomix.transports.flare.controller import NoAnswer, RemoteSilos
-from silomix.transports.flare.executor import SiloExecutor, respond
+from silomix.transports.flare.executor import SiloExecutor
 from silomix.transports.flare.participant import (
     check_kit,
     open_own_silo,
     read_json,
     site_command,
+    write_json,
 )
 from silomix.transports.flare.session import Outcome, write_job
 from silomix.transports.flare.startup_kit import check_names
 
 SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
 STUDY = make_study(SCHEMA, ["north", "south"], title="Both", seed=1)
-ROWS = DistinctRows(np.array([[0, 1], [1, 2]], dtype=np.uint8), np.array([3, 4]))
 QUERY = CountDistinctRows()
 AWAY = Outcome("away", "north is away")
 
 
 def question(record, silo="north", study=STUDY):
     return encode(Envelope(digest(study), silo, 1, type(record).__name__), record)
-
-
-def reply(record, silo="north", number=1, study=STUDY, query=QUERY):
-    kind, answers = type(record).__name__, digest_record(query)
-    return encode(Envelope(digest(study), silo, number, kind, answers), record)
-
-
-class ScriptedChannel:
-    """Gives each silo's answers in turn: messages, or codes."""
-
-    def __init__(self, **answers):
-        self.answers = {name: list(given) for name, given in answers.items()}
-        self.sent = []
-
-    def exchange(self, questions):
-        for name in questions:
-            self.sent.append(name)
-            yield name, self.answers[name].pop(0)
-
-
-def ask(folder, **answers):
-    channel = ScriptedChannel(**answers)
-    silos = RemoteSilos(STUDY, channel, folder)
-    return silos.ask(QUERY), silos.log[0], channel.sent
-
-
-class TestAsking:
-    def test_one_answer_from_each_and_none_is_asked_twice(self, tmp_path):
-        both = {"north": [reply(ROWS)], "south": [reply(ROWS, "south")]}
-        replies, log, _ = ask(tmp_path, **both)
-        assert list(replies) == ["north", "south"]
-        assert replies["south"].counts.tolist() == [3, 4]
-        assert (log["number"], log["kind"], log["replayed"]) == (1, "CountDistinctRows", 0)
-        replies, log, sent = ask(tmp_path)
-        assert replies["north"].counts.tolist() == [3, 4]
-        assert (log["replayed"], log["sent"], sent) == (2, 0, [])
-
-    @pytest.mark.parametrize(
-        ("answer", "code"),
-        [
-            (reply(Refused("policy"), "south"), "policy"),
-            (reply(Refused("study"), "south"), "study"),
-            ("away", "away"),
-            ("deadline", "deadline"),
-            ("rm -rf", "failed"),
-        ],
-    )
-    def test_a_failure_names_the_silo_and_what_was_answered_is_kept(self, tmp_path, answer, code):
-        with pytest.raises(NoAnswer, match="--without south") as caught:
-            ask(tmp_path, north=[reply(ROWS)], south=[answer])
-        assert (caught.value.silo, caught.value.code) == ("south", code)
-        assert "rm -rf" not in str(caught.value)
-        _, log, sent = ask(tmp_path, south=[reply(ROWS, "south")])
-        assert (log["replayed"], sent) == (1, ["south"])
-
-    @pytest.mark.parametrize(
-        "answer",
-        [
-            reply(ROWS, "south"),
-            reply(ROWS, number=2),
-            reply(ROWS, query=SampleLocally()),
-            reply(ROWS, study=STUDY.model_copy(update={"seed": 9})),
-            reply(Received()),
-            b"nonsense",
-        ],
-        ids=["silo", "number", "question", "study", "kind", "nonsense"],
-    )
-    def test_an_answer_that_does_not_fit_is_refused(self, tmp_path, answer):
-        with pytest.raises(MessageError):
-            ask(tmp_path, north=[answer], south=[reply(ROWS, "south")])
-        assert not list(tmp_path.glob("*-0.reply"))
 
 
 @pytest.mark.parametrize(
@@ -318,13 +247,13 @@ class TestWorker:
     def test_a_question_is_answered(self, site):
         opened = open_own_silo("north", **site)
         study = opened[0].study
-        envelope, answer = decode(respond(question(QUERY, study=study), *opened))
+        envelope, answer = decode(respond(question(QUERY, study=study), opened[0]))
         asked = digest_record(QUERY)
         assert envelope == Envelope(digest(study), "north", 1, "DistinctRows", asked)
         assert answer.counts.sum() == 40
         for wrong in (question(QUERY), question(QUERY, "south", study=study)):
             with pytest.raises(StudyMismatch):
-                respond(wrong, *opened)
+                respond(wrong, opened[0])
 
     def test_a_silo_that_cannot_open_says_only_a_code_and_logs_for_its_owner(self, site, kit):
         """The executor opens the silo with the first question, from what its kit says."""
@@ -411,12 +340,18 @@ class TestSession:
             session.wait_for(present, ["north", "south"], 0)
 
     def test_a_server_that_cannot_be_reached_or_is_lost(self, tmp_path, monkeypatch):
-        (tmp_path / "startup").mkdir()
-        (tmp_path / "startup" / "fed_admin.json").write_text('{"admin": {"username": "me"}}')
+        with socket.create_server(("localhost", 0)) as server:
+            port = server.getsockname()[1]
+            (tmp_path / "startup").mkdir()
+            admin = {"admin": {"username": "me", "host": "localhost", "port": port}}
+            write_json(tmp_path / "startup" / "fed_admin.json", admin)
+            lost = SimpleNamespace(list_jobs=fail, close=fail)
+            monkeypatch.setattr(flare_api, "new_secure_session", lambda *_, **__: lost)
+            with pytest.raises(SiloError, match=r"lost mid-run \(ConnectionError\)"):
+                session.stop_all(tmp_path)
         monkeypatch.setattr(flare_api, "new_secure_session", fail)
-        with pytest.raises(SiloError, match=r"cannot be reached .*host"):
-            session.stop_all(tmp_path)
-        lost = SimpleNamespace(list_jobs=fail, close=fail)
-        monkeypatch.setattr(flare_api, "new_secure_session", lambda *_, **__: lost)
-        with pytest.raises(SiloError, match=r"lost mid-run \(ConnectionError\)"):
+        with (
+            pytest.warns(DataWarning, match=rf"no server answers at localhost:{port} \(Connection"),
+            pytest.raises(SiloError, match=r"cannot be reached .*host"),
+        ):
             session.stop_all(tmp_path)

@@ -61,7 +61,7 @@ def table():
 
 
 def reply_at_once(bare, *_, **__):
-    return bare.keywords["name"], "reply", {}
+    return bare.name, "reply", {}
 
 
 class TestWhatTravels:
@@ -152,7 +152,7 @@ class TestWorkers:
 
     def test_an_error_is_the_one_that_was_raised(self, monkeypatch):
         def fail(bare, *_, **__):
-            raise DataError(f"{bare.keywords['name']}: row 7 is wrong")
+            raise DataError(f"{bare.name}: row 7 is wrong")
 
         monkeypatch.setattr(parallel, "work", fail)
         asked = Joblib(make_silos())
@@ -174,7 +174,7 @@ class TestWorkers:
                 raise KeyboardInterrupt
 
         def work(bare, *_, **__):
-            return bare.keywords["name"], "reply", {"kept": "sampled"}
+            return bare.name, "reply", {"kept": "sampled"}
 
         monkeypatch.setattr(parallel, "work", work)
         silos = make_silos(8)
@@ -200,7 +200,7 @@ class TestALostWorker:
         asked, deaths = [], 1
 
         def work(bare, *_, **__):
-            asked.append(bare.keywords["name"])
+            asked.append(bare.name)
             if asked[-1] == "silo 1" and asked.count("silo 1") <= deaths:
                 raise lost("a worker died")
             return reply_at_once(bare)
@@ -219,10 +219,10 @@ class TestALostWorker:
         died = tmp_path / "died"
 
         def work(bare, *_, **__):
-            if bare.keywords["name"] == "silo 1" and not died.exists():
+            if bare.name == "silo 1" and not died.exists():
                 died.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            return bare.keywords["name"], os.getpid(), {}
+            return bare.name, os.getpid(), {}
 
         monkeypatch.setattr(parallel, "work", work)
         with ExitStack() as stack:

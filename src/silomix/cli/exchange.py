@@ -77,7 +77,7 @@ def coordinate_command(
     except Unanswered as waiting:
         ended = waiting if waiting.missing else SiloError()  # nobody is left who will answer
         return _show_open(waiting, exit_code(ended))
-    answered = f"Questions: {silos.asked}, all answered\n"
+    answered = f"Questions: {silos.encoded.asked}, all answered\n"
     if is_done:
         # other answers by now, or names that somebody gave
         check_free([] if is_saved(out, posterior) else files, force=False)
@@ -85,7 +85,7 @@ def coordinate_command(
     else:
         with finishing(files):
             files = write_posterior(out, posterior)
-    return show_results(out, posterior, files, answered, questions=silos.asked)
+    return show_results(out, posterior, files, answered, questions=silos.encoded.asked)
 
 
 @command(

@@ -31,7 +31,6 @@ from silomix.model.files import finishing
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema
 from silomix.model.sentences import printable
-from silomix.model.table import load
 from silomix.report.display import frame_view
 from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.run_sections import REPLY_NAMES
@@ -39,12 +38,10 @@ from silomix.report.summary import silo_record, silo_view
 from silomix.silo import ledger as ledgers
 from silomix.silo.ledger_file import find_ledger, read_ledger, take_over
 from silomix.silo.ledger_tables import Table
-from silomix.silo.local import Silo, load_rows, place_in, release_of, sample_locally
+from silomix.silo.local import Silo, open_site, release_of, sample_locally
 from silomix.silo.release import check_tier, outgoing
-from silomix.silo.store import digest_arrays
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import Policy, check_study, find_policy
-from silomix.study.roster import own_rows
 from silomix.study.validation import cores
 from silomix.transports.combination import sum_up_draws
 
@@ -110,10 +107,9 @@ def sample_command(
     fixed = plan.schedule.model_copy(update={"adaptive": False})
     plan = plan.model_copy(update={"schedule": fixed})
     name = silo or ALL_ROWS
-    rows = own_rows(frame, silo_column, name, plan)
-    shard = load(rows, schema=plan.table_schema, frequency=frequency, where=name)
-    own = Silo(name, place_in(plan, name), shard, plan, checkpoint=checkpoint)
-    posterior = sample_rows(own, threads, quiet=quiet)
+    where = {"silo_column": silo_column, "frequency": frequency}
+    own, _ = open_site(frame, plan, name, is_counted=False, **where)
+    posterior = sample_rows(replace(own, checkpoint=checkpoint), threads, quiet=quiet)
     with finishing(files):
         write_silo(out, name, posterior, keep_draws=keep_draws)
     record = silo_record(name, posterior) | {"files": files}
@@ -181,30 +177,23 @@ def release_command(
         if rows is None:
             raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
         where, words = (weights, split(parameters), None), by_column("--transform", transform)
-        about = {"rows": {silo: rows}, "transforms": words}
-        plan, made = read_elsewhere(draws, silo, rules, where, **about)
-        opened = None
+        plan, made = read_elsewhere(draws, silo, rules, where, rows={silo: rows}, transforms=words)
+        account = None
         if out is not None:
             cells = hashlib.sha256(draws.read_bytes()).hexdigest()
-            digests = ledgers.Digests(cells, digest_arrays([made.medians]), {"draws": cells})
-            opened = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
-        return _write_release(made, plan, opened, out, force=force)
+            digests = ledgers.Digests(cells, cells, {"draws": cells})
+            account = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
+        return _write_release(made, plan, account, out, force=force)
     if table is None or study is None:
         raise typer.BadParameter("give TABLE and --study STUDY, or --draws FILE")
     plan = read_study(study)
     # before hours of sampling
     check_study(plan, rules, silo)
     check_tier(plan.tier, rules, silo)
-    loaded = load_rows(table, plan, silo, column=silo_column, frequency=frequency)
-    account = None
-    if out is not None:
-        account = ledgers.open_account(
-            loaded.digests, plan, silo, rules, table, column=silo_column, **counted
-        )
-    place = place_in(plan, silo)
-    own = Silo(silo, place, loaded.shard, plan, policy=rules, checkpoint=checkpoint)
+    counted |= {"silo_column": silo_column, "frequency": frequency, "is_counted": out is not None}
+    own = replace(open_site(table, plan, silo, policy=rules, **counted)[0], checkpoint=checkpoint)
     made = release_of(own, sample_rows(own, threads, quiet=quiet), inside=True)
-    shown = _write_release(made, plan, account, out, force=force)
+    shown = _write_release(made, plan, own.account, out, force=force)
     return shown._replace(last="\n".join([*tell_checkpoint(checkpoint), shown.last]))
 
 

@@ -114,8 +114,6 @@ class Release:
     sizes : (cluster,), rows of each local cluster.
     known : (cluster, variable), how many of these rows have a cell, 0 for too few to tell; the
         sizes where no rule changed anything.
-    medians : (cluster, parameter), posterior medians; in tier "summary", those given mean and
-        concentration.
     mean : (cluster, statistic), of a row, without the prior: of categories, the levels' shares.
     concentration : (cluster, variable), how many rows the draws are worth, without the prior: by
         the moments of the draws. Doubt about who belongs counts as less data.
@@ -133,7 +131,6 @@ class Release:
     place: Whole
     sizes: Annotated[Ints, Array("cluster", INTEGERS, 1, MOST_ROWS)]
     known: Annotated[Ints, Array("cluster variable", INTEGERS, 0, MOST_ROWS)]
-    medians: Annotated[Floats, Array("cluster parameter")]
     mean: Annotated[Floats, Array("cluster statistic")]
     concentration: Annotated[Floats, Array("cluster variable", least=0, most=MOST_ROWS)]
     tier: Tier

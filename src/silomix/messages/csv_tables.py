@@ -59,7 +59,7 @@ LARGEST_FILE = 16_000_000
 BASES = {CLUSTER: "cluster", SILO: "silo", UNIFORM: "uniform"}
 NUMBER_BASES = BASES | {UNIFORM: "prior"}
 KEYS = ["cluster", "variable", "level"]
-NUMBERS = ["basis", "count", "of", "known", "mean", "concentration", "median"]
+NUMBERS = ["basis", "count", "of", "known", "mean", "concentration"]
 UNITS = ["kind", "location", "scale", "transform", "in_data_units"]
 # Largest location and scale of a column; larger ones would overflow.
 LARGEST_UNIT = 1e100
@@ -179,7 +179,7 @@ def _profile_rows(
             round(float(mean[i] * total[i])) if counted else "",
             "" if nothing else int(total[i]),
             int(known[i]),
-            *(float(part[i]) for part in (mean, concentration, release.medians)),
+            *(float(part[i]) for part in (mean, concentration)),
             *(units if schema.numbers else ()),
         )
 
@@ -193,13 +193,12 @@ def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
     variable, statistic = _lines(family)
     end = len(KEYS + NUMBERS)
     numbers = np.array([[float(cell) for cell in row[6:end]] for row in profile])
-    observed, means, concentration, medians = numbers.T.reshape(4, len(sizes), len(variable))
+    observed, means, concentration = numbers.T.reshape(3, len(sizes), len(variable))
     firsts = np.flatnonzero(np.diff(variable, prepend=-1))
     observed, concentration = observed[:, firsts].astype(np.int64), concentration[:, firsts]
     mean = np.ones((len(sizes), int(family.statistics.sum())))
     mean[:, statistic] = means
     arrays = {"sizes": sizes, "known": observed, "mean": mean, "concentration": concentration}
-    arrays["medians"] = medians
     if "weights.csv" in files:
         # bounds are checked later, and refuse what overflows here
         with np.errstate(over="ignore"):

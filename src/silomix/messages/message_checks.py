@@ -7,7 +7,6 @@ problems, as the ends of sentences, and may rely on earlier checks.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -193,7 +192,6 @@ def _odd_parameters(record: Any, family: Product) -> Problems:
             yield f"has draws that do not go with tier {record.tier!r}"
     checks: dict[str, Callable[[Any], str]] = {
         "parameters": family.problems,
-        "medians": partial(family.problems, together=False),
         "mean": family.mean_problems,
     }
     for name, problem_of in checks.items():

@@ -123,21 +123,18 @@ def with_own_counts(
     return np.where(held[:, None], drawn, parameters)
 
 
-def release_medians(
-    mean: Floats, concentration: Floats, family: Product, draws: Reals | None
-) -> Floats:
-    """Return the medians of the parameters, (cluster, parameter).
+def release_medians(release: Release, family: Product) -> Floats:
+    """Posterior medians of the parameters: (cluster, parameter).
 
-    Of the draws, (draw, cluster, parameter), where they are released; else of the posterior given
-    mean × concentration. Both sides of the door compute them so.
+    Of the draws where they are released; else of the posterior given mean × concentration.
 
     Parameters
     ----------
     family : with the silo's share of the prior.
     """
-    if draws is not None:
-        return np.median(draws, axis=0).astype(np.float64)
-    return family.medians(family.posterior(mean * family.repeat(concentration)))
+    if release.parameters is not None:
+        return np.median(release.parameters, axis=0).astype(np.float64)
+    return family.medians(family.posterior(release.mean * family.repeat(release.concentration)))
 
 
 def release_draws(

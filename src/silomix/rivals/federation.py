@@ -21,7 +21,7 @@ from silomix.model.families.dirichlet import log_evidence, sum_by
 from silomix.model.reading import Table, read_table
 from silomix.model.sentences import at_least, quoted
 from silomix.model.table import load
-from silomix.silo.local import Silo
+from silomix.silo.local import Silo, split_silos
 from silomix.study import Study, make_study
 from silomix.study.roster import read_roster
 from silomix.study.validation import Record, cores
@@ -186,16 +186,15 @@ def open_silos(
         raise DataError(f"this rival knows {knows} only; {advice} {listed}")
     sizes = np.bincount(roster.places) * sum(part[0].nbytes for part in shard.cells)
     sent = {name: {"rows": int(size)} for name, size in zip(roster.names, sizes, strict=True)}
-    names, places = read_roster(frame, None) if pooled else roster
+    roster = read_roster(frame, None) if pooled else roster
     # no polish follows a rival, and its own paper fixes the number of sweeps
     settings = {"adaptive": False, "polish": 0} | settings | fixed
-    study = make_study(shard.schema, names, seed=seed, **settings)
-    parts = [
-        Silo(name, place, shard.some(places == place), study) for place, name in enumerate(names)
-    ]
+    study = make_study(shard.schema, roster.names, seed=seed, **settings)
+    parts = split_silos(shard, roster, study)
     silos = InProcess(parts, threads=cores(threads), handlers={partial: partial.__call__})
     tally = CountingSilos(silos)
-    return Federation(study, silos, tally, places, cores(threads), sent if pooled else tally.sent)
+    sent = sent if pooled else tally.sent
+    return Federation(study, silos, tally, roster.places, cores(threads), sent)
 
 
 def keep_labels(silo: Silo, labels: Ints, clusters: int) -> Ints:

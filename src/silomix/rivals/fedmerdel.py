@@ -28,7 +28,6 @@ from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln, softmax, xlogy
 
 from silomix.coordinator.matching.evidence import by_appearance
-from silomix.kernels.distinct_rows import distinct_rows
 from silomix.model.families.dirichlet import draw_levels, level_totals, sum_by
 from silomix.rivals.federation import (
     Levels,
@@ -245,7 +244,7 @@ def fit_locally(search: Search, pairs: str, silo: Silo) -> LocalComponents:
 
     The costs of merges are sent only if any pair may merge.
     """
-    codes, counts = distinct_rows(silo.shard.codes)
+    codes, counts = silo.rows.distinct
     points = points_of(codes, silo.shard.schema.offsets, counts)
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place])
     fits = [fit_once(points, search, start)[0] for start in rng.spawn(search.restarts)]

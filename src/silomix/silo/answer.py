@@ -15,7 +15,6 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError, as_logged, hiding_cells
-from silomix.kernels.distinct_rows import distinct_rows
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import released_draws
 from silomix.messages.container import digest_record
@@ -224,7 +223,7 @@ def _log_likelihood(query: messages.LogLikelihood, silo: Silo) -> messages.LogLi
 
 
 def _distinct_rows(_: messages.CountDistinctRows, silo: Silo) -> messages.DistinctRows:
-    rows, counts = distinct_rows(silo.shard.codes)
+    rows, counts = silo.rows.distinct
     return messages.DistinctRows(rows, release_row_counts(counts, silo.policy, silo.name))
 
 

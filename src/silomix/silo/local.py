@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,6 @@ from silomix.study.roster import own_rows, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import narwhals as nw
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from silomix.messages.progress import Report
     from silomix.model.draws import Draws, LocalPosterior, Partition
     from silomix.model.schema import Shard
+    from silomix.study.roster import Roster
 
 # Draws, about, that a silo releases where a polish follows: they are only where it starts.
 STARTING_DRAWS = 200
@@ -157,48 +158,73 @@ def digest_cells(
 
 
 def open_site(
-    data: Path,
+    data: Table,
     study: Study,
     name: str,
     *,
-    policy: Policy,
-    store: Path,
+    policy: Policy = OPEN,
+    store: Path | None = None,
     silo_column: str | None = None,
     frequency: str | None = None,
     id_column: str | None = None,
+    is_counted: bool = True,
     **counted: Any,
 ) -> tuple[Silo, Loaded]:
-    """Return a silo that answers from its table, and its rows.
+    """Open the silo that answers from a table, and return it with its rows.
 
     Its store outlives the process. A policy that changes only what may be asked, or how often, or
     the tiers that may leave, keeps the store and what it has counted: these hold from then on.
 
     Parameters
     ----------
-    data : the table.
-    store : folder of what the silo keeps between questions.
+    data : the table; its path, where what leaves is counted.
+    store : folder of what the silo keeps between questions; it keeps nothing when left out.
     silo_column, frequency, id_column : as `column` and so on of `load_rows`.
+    is_counted : whether the silo's ledger is to count what leaves.
     counted : `ledger` and `table_name` of `open_account`.
 
     Raises
     ------
     StudyMismatch
         When the silo is not in the study's roster.
+    PolicyRefusal
+        When the ledger does not allow the study.
     CheckpointError
         When the store is of another silo, study, table, minimum count or rounding.
     """
-    own: dict[str, Any] = {"frequency": frequency, "id_column": id_column}
-    loaded = load_rows(data, study, name, column=silo_column, **own)
-    account = open_account(loaded.digests, study, name, policy, data, column=silo_column, **counted)
-    identity = {
-        "silo": name,
-        "study": account.entry.study,
-        "table": account.entry.rows,
-        "minimum count or rounding": account.entry.rounding,
-    }
-    place, kept, folder = place_in(study, name), open_store(store, identity), store / "checkpoint"
-    silo = Silo(name, place, loaded.shard, study, kept, policy, checkpoint=folder, account=account)
-    return silo, loaded
+    named: dict[str, Any] = {"frequency": frequency, "id_column": id_column}
+    loaded = load_rows(data, study, name, column=silo_column, **named)
+    about: dict[str, Any] = {"policy": policy}
+    if is_counted:
+        assert isinstance(data, str | Path)
+        of = study, name, policy, Path(data)
+        about["account"] = open_account(loaded.digests, *of, column=silo_column, **counted)
+    if store is not None:
+        identity = {
+            "silo": name,
+            "study": digest(study),
+            "table": loaded.digests.rows,
+            "minimum count or rounding": f"{policy.minimum_count}, {policy.round_to}",
+        }
+        about["store"] = open_store(store, identity)
+        about["checkpoint"] = store / "checkpoint"
+    return Silo(name, place_in(study, name), loaded.shard, study, **about), loaded
+
+
+def split_silos(
+    shard: Shard,
+    roster: Roster,
+    study: Study,
+    policy: Policy = OPEN,
+    checkpoint: str | Path | None = None,
+) -> list[Silo]:
+    """Make the silos of a table whose rows are all here; each has its folder in `checkpoint`."""
+    silos = []
+    for place, name in enumerate(roster.names):
+        folder = None if checkpoint is None else Path(checkpoint, name)
+        own = shard.some(roster.places == place)
+        silos.append(Silo(name, place, own, study, policy=policy, checkpoint=folder))
+    return silos
 
 
 def write_labels(silo: Silo, loaded: Loaded) -> Path | None:
@@ -297,10 +323,9 @@ def kept_posterior(silo: Silo) -> Kept:
     """Return what the silo's sampling gave, sampling if the store has nothing."""
     with silo.store.lock:
         if silo.store.kept is None:
-            sampled = sample_locally(silo)
-            local = fold_small(sampled, silo.policy.minimum_count)
+            local = fold_small(sample_locally(silo), silo.policy.minimum_count)
             most = STARTING_DRAWS if silo.study.polish.rounds != 0 else None
-            release = release_of(silo, sampled, most_draws=most)
+            release = release_of(silo, local, most_draws=most)
             kept = Kept(release, local.weights, local.probabilities, local.partition.labels)
             silo.store.keep(kept)
             return kept

@@ -20,7 +20,6 @@ import numpy as np
 
 from silomix.errors import PolicyRefusal
 from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
-from silomix.messages.released_draws import release_medians
 from silomix.model import diagnostics as limits
 from silomix.model.families.release_rounding import STAND_INS, applied, round_counts
 from silomix.silo.partition import largest_first
@@ -29,7 +28,7 @@ from silomix.study.policy import OPEN, Policy, echo
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from silomix.kernels.arrays import Floats, Ints, Reals, Singles
+    from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.draws import LocalPosterior
     from silomix.model.families.product import Product
     from silomix.model.families.release_rounding import Rounded
@@ -83,43 +82,19 @@ def make_release(
         checks = (folding_check(local.sizes, folded.sizes, policy), *checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
     diagnostics = _diagnostics(local, folded)
-    return fill_release(
-        family,
-        (sizes, known, mean, concentration),
-        (folded.weights[some], folded.probabilities[some]) if tier == "draws" else None,
+    is_drawn = tier == "draws"
+    return Release(
         silo=silo,
+        sizes=sizes,
+        known=known,
+        mean=mean,
+        concentration=concentration,
+        tier=tier,
+        weights=folded.weights[some] if is_drawn else None,
+        parameters=folded.probabilities[some] if is_drawn else None,
         diagnostics=rounded(diagnostics) if policy.has_rules else diagnostics,
         policy=echo(policy),
         checks=checks if inside else outgoing(checks),
-        **about,
-    )
-
-
-def fill_release(
-    family: Product,
-    said: tuple[Ints, Ints, Floats, Floats],
-    draws: tuple[Singles, Singles] | None,
-    **about: Any,
-) -> Release:
-    """Return a release with all that follows from its numbers.
-
-    Parameters
-    ----------
-    family : with the silo's share of the prior.
-    said : its sizes, numbers of known cells, mean and concentration, as they may leave.
-    draws : its weights and parameters, in tier "draws".
-    about : the other fields.
-    """
-    (sizes, known, mean, concentration), (weights, parameters) = said, draws or (None, None)
-    return Release(
-        sizes=sizes,
-        known=known,
-        medians=release_medians(mean, concentration, family, parameters),
-        mean=mean,
-        concentration=concentration,
-        tier="summary" if draws is None else "draws",
-        weights=weights,
-        parameters=parameters,
         **about,
     )
 
@@ -208,11 +183,11 @@ def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
     Labels and sizes follow; draw by draw weights add, and profiles are mixed by weight. Clusters
     are numbered anew, largest first. The same posterior comes back where no cluster is small.
     """
+    if len(local.sizes) == 1 or (local.sizes >= minimum).all():
+        return local
     family = local.draws.family
     moments = family.moments(local.probabilities)
     groups = fold_groups(local.sizes, moments.mean(axis=0), minimum, family)
-    if len(np.unique(groups)) == len(groups):
-        return local
     labels, sizes = largest_first(groups[local.partition.labels])
     new = np.zeros(len(groups), dtype=np.int64)
     new[local.partition.labels] = labels

@@ -18,7 +18,6 @@ draws written after the last replacement are simply repeated, identically.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -43,6 +42,7 @@ from silomix.model.families import make_family
 from silomix.model.families.sweeps import CategoryChain, FeatureChain, Plan, prepare
 from silomix.model.files import private_file, private_folder, replace_file, whole_file, writing
 from silomix.model.prior import PooledModel, Prior
+from silomix.silo.store import digest_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -149,10 +149,8 @@ def _shapes(shard: Shard, job: Job, columns: int) -> Shapes:
 
 
 def _identity(shard: Shard, job: Job) -> dict[str, Any]:
-    schema = json.dumps(asdict(shard.schema)).encode()
-    cells = b"".join(np.ascontiguousarray(part).tobytes() for part in shard.cells)
-    rows = hashlib.sha256(schema + cells).hexdigest()
-    return {"rows": rows, **asdict(job)}
+    schema = np.frombuffer(json.dumps(asdict(shard.schema)).encode(), np.uint8)
+    return {"rows": digest_arrays([schema, *shard.cells]), **asdict(job)}
 
 
 def _collect(shard: Shard, run: _Run, last_states: Bytes) -> Draws:

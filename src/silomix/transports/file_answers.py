@@ -20,7 +20,7 @@ from silomix.silo.answer import answer_or_refuse, count_answered
 from silomix.silo.ledger import knows
 from silomix.study import digest
 from silomix.transports import exchange_folder
-from silomix.transports.file_exchange import EVERYONE, read_reply
+from silomix.transports.file_exchange import EVERYONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +117,9 @@ class _Question:
         )
 
     def read_answer(self) -> Any:
-        return read_reply(self.target, self.silo.study, self.silo.name, self.number, self.read())
+        envelope, reply = read(self.target, study=self.silo.study)
+        check_envelope(envelope, self.silo.study, self.silo.name, self.number, self.read())
+        return reply
 
     def find_answer(self) -> Any:
         """Return the answer; None where it cannot be used."""

@@ -8,18 +8,23 @@ that is not is where it stops.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from silomix.errors import MessageError, OpenQuestion
-from silomix.messages import REFUSALS, Query, Received, Refused, ShareReleases, by_silo
-from silomix.messages.container import Envelope
+from silomix.messages import REFUSALS, Query, Received, ShareReleases
+from silomix.messages.container import Envelope, digest_record
 from silomix.messages.folder import message_files, read, write_folder
-from silomix.messages.message_checks import check_envelope, check_reply
 from silomix.model.files import read_file
-from silomix.study import Study, digest
 from silomix.transports import exchange_folder
+from silomix.transports.encoded import EncodedSilos, NoAnswer
 from silomix.transports.exchange_folder import ANSWERS, FOR, QUESTIONS
+
+if TYPE_CHECKING:
+    from silomix.study import Study
+
+Message = tuple[Envelope, Any]
 
 # In the envelope of a question to all silos, where the silo's name would be.
 EVERYONE = ""
@@ -80,11 +85,12 @@ class FileExchange:
     """
 
     def __init__(self, folder: str | Path, study: Study) -> None:
-        self.folder = Path(folder)
-        self.study = study
-        self.asked = 0
+        self.folder, self.study = Path(folder), study
         exchange_folder.inner_folder(self.folder, QUESTIONS)
         exchange_folder.open_exchange(self.folder, study)
+        forms: dict[str, Any] = {"pack": _pair, "unpack": self._unpack}
+        self.encoded = EncodedSilos(study, self._carry, refuse=self._refuse, **forms)
+        self._refused: dict[str, str] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,67 +107,68 @@ class FileExchange:
         MessageError
             When a question or an answer in the folder is not what it should be.
         """
-        self.asked += 1
-        asked = by_silo(query, self.names)
-        kind = type(next(iter(asked.values()))).__name__
-        name = exchange_folder.question_folder(self.asked, kind)
-        self._pose(name, query)
-        replies: dict[str, Any] = {}
-        about = exchange_folder.expected_questions(self.study)
-        found = Unanswered(self.asked, kind, about, self.folder)
-        for silo, own in asked.items():
+        return self.encoded.ask(query)
+
+    def _carry(self, questions: Mapping[str, Message]) -> Iterator[tuple[str, Path | Message]]:
+        """Write the question, and yield the folders of the answers that are there."""
+        envelope, query = next(iter(questions.values()))
+        kind, about = type(query).__name__, exchange_folder.expected_questions(self.study)
+        name = exchange_folder.question_folder(envelope.number, kind)
+        self._pose(name, questions)
+        waiting = Unanswered(envelope.number, kind, about, self.folder)
+        self._refused = waiting.refused
+        for silo, (sent, asked) in questions.items():
             place = exchange_folder.silo_folder(self.names, silo)
             path = exchange_folder.inner_folder(self.folder, ANSWERS, place, name)
             if path.exists():
-                replies[silo] = self._answer(path, silo, own)
-            elif isinstance(own, ShareReleases):
+                yield silo, path
+            elif isinstance(asked, ShareReleases):
                 # a receipt says nothing that the next answer does not: it is not worth a trip
-                replies[silo] = Received()
+                yield silo, (replace(sent, answers=digest_record(asked)), Received())
             else:
-                found.missing[silo] = place
-            if isinstance(replies.get(silo), Refused):
-                found.refused[silo] = replies[silo].code
-        if found.missing or found.refused:
-            raise found
-        return replies
+                waiting.missing[silo] = place
+        if waiting.missing or waiting.refused:
+            raise waiting
 
-    def _pose(self, name: str, query: Query | Mapping[str, Query]) -> None:
+    def _refuse(self, error: NoAnswer) -> None:
+        self._refused[error.silo] = error.code
+
+    def _unpack(self, answer: Path | Message) -> Message:
+        return read(answer, study=self.study) if isinstance(answer, Path) else answer
+
+    def _pose(self, name: str, questions: Mapping[str, Message]) -> None:
         """Write the question, or check that it is there already, to the last byte."""
-        known = dict(exchange_folder.find_questions(self.folder)).get(self.asked)
+        number = self.encoded.asked
+        known = dict(exchange_folder.find_questions(self.folder)).get(number)
         if known is None:
             # a question to some silos becomes visible to all of them at once
-            write_folder(self.folder / QUESTIONS / name, self._files(query))
+            write_folder(self.folder / QUESTIONS / name, self._files(questions))
             return
-        for file, content in self._files(query):
+        for file, content in self._files(questions):
             if known.name != name or not _holds(known / file, content):
                 raise MessageError(
-                    f"{known} is not question {self.asked} of this study as it stands: {file} was "
+                    f"{known} is not question {number} of this study as it stands: {file} was "
                     "changed or is damaged, or an earlier answer was replaced, or another version "
                     "of silomix made it. If it is damaged, delete it: it is written again. To go "
-                    f"on from the answers as they are now, delete the folders {self.asked:04}-... "
+                    f"on from the answers as they are now, delete the folders {number:04}-... "
                     f"and later of {QUESTIONS}, and of every silo in {ANSWERS}, and let the silos "
                     "answer again"
                 )
 
-    def _files(self, query: Query | Mapping[str, Query]) -> Iterator[tuple[str, bytes]]:
+    def _files(self, questions: Mapping[str, Message]) -> Iterator[tuple[str, bytes]]:
         """Yield the files of a question, paths and contents; the same question's are the same."""
-        for silo, own in (query if isinstance(query, Mapping) else {EVERYONE: query}).items():
+        envelope, query = next(iter(questions.values()))
+        same = all(asked is query for _, asked in questions.values())
+        if same and len(questions) == len(self.names):
+            questions = {EVERYONE: (replace(envelope, silo=EVERYONE), query)}
+        for silo, message in questions.items():
             part = f"{FOR}{exchange_folder.silo_folder(self.names, silo)}/" if silo else ""
-            envelope = Envelope(digest(self.study), silo, self.asked)
-            for file, content in message_files(envelope, own, self.study.table_schema).items():
+            for file, content in message_files(*message, self.study.table_schema).items():
                 yield f"{part}{file}", content
 
-    def _answer(self, path: Path, silo: str, query: Query) -> Any:
-        try:
-            reply = read_reply(path, self.study, silo, self.asked, query)
-            check_reply(reply, query, self.study, silo)
-        except MessageError as error:
-            raise MessageError(
-                f"{path}, the answer of {silo!r} to question {self.asked}, cannot be used: {error}."
-                f" Bring the folder from {silo!r} again, unchanged; or delete it, and let "
-                f"{silo!r} answer again"
-            ) from None
-        return reply
+
+def _pair(envelope: Envelope, record: Any) -> Message:
+    return envelope, record
 
 
 def _holds(path: Path, content: bytes) -> bool:
@@ -169,16 +176,3 @@ def _holds(path: Path, content: bytes) -> bool:
         return read_file(path, len(content) + 1) == content
     except OSError:
         return False
-
-
-def read_reply(folder: Path, study: Study, silo: str, number: int, query: Query) -> Any:
-    """Return a reply to a question.
-
-    Raises
-    ------
-    MessageError
-        When it is damaged, or of another study, silo or question.
-    """
-    envelope, reply = read(folder, study=study)
-    check_envelope(envelope, study, silo, number, query)
-    return reply

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from concurrent.futures import BrokenExecutor, CancelledError
 from dataclasses import fields, is_dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -20,7 +19,6 @@ from silomix import messages
 from silomix.errors import SiloError
 from silomix.messages.progress import Progress, Report
 from silomix.silo.answer import HANDLERS, answer, permit, shown_draws
-from silomix.silo.local import Silo
 from silomix.silo.store import Store
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 
     from silomix.messages import Query
     from silomix.model.schema import Shard
+    from silomix.silo.local import Silo
 
 # what joblib raises when a worker died: a process of this machine, or one of Dask's with data
 LOST = (BrokenExecutor, CancelledError)
@@ -83,8 +82,8 @@ class Joblib:
     def _job(self, query: Query, silo: Silo) -> Any:
         # a worker may run in another folder
         checkpoint = silo.checkpoint.absolute() if silo.checkpoint else None
-        rules: dict[str, Any] = {"study": silo.study, "policy": silo.policy}
-        bare = partial(Silo, name=silo.name, place=silo.place, checkpoint=checkpoint, **rules)
+        empty: dict[str, Any] = dict.fromkeys(("shard", "store", "account", "progress"))
+        bare = replace(silo, threads=1, checkpoint=checkpoint, **empty)
         sent = {"shard": self._scatter(silo.shard)}
         if type(query) in NEEDS:
             word, take = NEEDS[type(query)]
@@ -158,7 +157,7 @@ def workers(jobs: int) -> Any:
 
 
 def work(
-    bare: partial[Silo], kind: type, *values: object, shard: Shard, **sent: Any
+    bare: Silo, kind: type, *values: object, shard: Shard, **sent: Any
 ) -> tuple[str, Any, dict[str, Any]]:
     """Answer a question that was permitted, in a worker, from what was sent along.
 
@@ -166,7 +165,7 @@ def work(
     -------
     The silo's name, its reply, and what the question added to its store, by name.
     """
-    silo = bare(shard=own(shard), store=Store())
+    silo = replace(bare, shard=own(shard), store=Store())
     store = vars(silo.store)
     store.update({word: own(value) for word, value in sent.items()})
     reply = HANDLERS[kind](kind(*map(own, values)), silo)

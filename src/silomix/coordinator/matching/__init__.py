@@ -98,10 +98,11 @@ def groups_of_paper(
     given: list[Release], settings: Matching, silos: Silos, model: PooledModel, rng: Rng
 ) -> Ints | None:
     """Return the groups that one of the paper's matchings finds; None where evidence decides."""
+    family = model.shared_family(len(given))
     if isinstance(settings, Ball):
-        return paper_matchings.ball_groups(given, model.family, settings)
+        return paper_matchings.ball_groups(given, family, settings)
     if isinstance(settings, Hungarian):
-        return paper_matchings.hungarian_groups(given, model.family)
+        return paper_matchings.hungarian_groups(given, family)
     if isinstance(settings, Divergence):
         return paper_matchings.divergence_groups(given, settings, silos, rng)
     return None

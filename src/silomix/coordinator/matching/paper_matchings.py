@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 
 from silomix.errors import PolicyRefusal, StudyMismatch
 from silomix.messages import DivergenceCost, DivergenceReply, Release, Silos
-from silomix.messages.released_draws import padded
+from silomix.messages.released_draws import padded, release_medians
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,11 +40,13 @@ def ball_groups(releases: list[Release], family: Product, settings: Ball) -> Int
     Parameters
     ----------
     releases : one from each silo, in the order of the roster.
+    family : with a silo's share of the prior.
     settings : one radius for every cluster, or the exponent of the radius (log n_s / n_s)^exponent
         of a silo's clusters: 1/4 for an over-fitted mixture, 1/2 for a finite one. A silo of one
         row has radius 0: its cluster is matched only if it lies in another's ball.
     """
-    points = family.free_coordinates(np.concatenate([r.medians for r in releases]))
+    medians = np.concatenate([release_medians(release, family) for release in releases])
+    points = family.free_coordinates(medians)
     if settings.radius is None:
         rows = np.array([release.rows for release in releases], dtype=np.float64)
         radii = (np.log(rows) / rows) ** settings.exponent
@@ -78,9 +80,9 @@ def hungarian_groups(releases: list[Release], family: Product) -> Ints:
     possible are matched, however far apart: where no silo holds every cluster it cannot be right.
     The reference is the silo with most clusters, then most rows, then first in the roster.
     """
-    reference = max(releases, key=lambda release: (release.clusters, release.rows))
-    places = family.coordinates(reference.medians)
-    costs = [cdist(family.coordinates(release.medians), places) for release in releases]
+    reference = max(range(len(releases)), key=lambda s: (releases[s].clusters, releases[s].rows))
+    points = [family.coordinates(release_medians(release, family)) for release in releases]
+    costs = [cdist(part, points[reference]) for part in points]
     return np.concatenate([linear_sum_assignment(cost)[1] for cost in costs])
 
 

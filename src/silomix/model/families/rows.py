@@ -16,7 +16,7 @@ from scipy.special import log_softmax, logsumexp, softmax
 
 from silomix.kernels import feature_rows, gibbs_sweep
 from silomix.kernels.compilation import split_work
-from silomix.kernels.distinct_rows import RowTable, distinct_rows, row_table
+from silomix.kernels.distinct_rows import RowCounts, RowTable, distinct_rows, row_table
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
 from silomix.kernels.layout import Layout, lay_out, level_counts, make_workspace
 from silomix.kernels.likelihood import (
@@ -93,8 +93,13 @@ class Rows:
         return lay_out(self.shard.codes, self.shard.schema.sizes)
 
     @cached_property
+    def distinct(self) -> RowCounts:
+        """The distinct rows, where all variables are categories, and how often each occurs."""
+        return distinct_rows(self.shard.codes)
+
+    @cached_property
     def _table(self) -> RowTable:
-        return row_table(*distinct_rows(self.shard.codes), self.shard.schema.sizes)
+        return row_table(*self.distinct, self.shard.schema.sizes)
 
     def draw_chain(
         self, key: int, log_weights: Floats, parameters: Floats, out: tuple[Bytes, Floats, Floats]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +16,11 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.shareable import Shareable
 
-from silomix.errors import StudyMismatch, as_logged, hiding_cells
-from silomix.messages import AssignRows
-from silomix.messages.container import decode, digest_record, encode
+from silomix.errors import as_logged, hiding_cells
 from silomix.model.files import private_file
-from silomix.silo.answer import answer_or_refuse, refusal_code
+from silomix.silo.answer import refusal_code
 from silomix.silo.local import write_labels
-from silomix.study import digest
+from silomix.transports.encoded import respond
 from silomix.transports.flare import participant
 from silomix.transports.flare.session import ALIVE_TOPIC, PAYLOAD
 
@@ -64,7 +61,8 @@ class SiloExecutor(Executor):
             with hiding_cells():
                 if self._site is None:
                     self._site = open_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
-                answer = respond(shareable[PAYLOAD], *self._site)
+                answer = respond(shareable[PAYLOAD], self._site[0])
+                write_labels(*self._site)  # once they are known
         except Exception as error:  # FLARE would send its text on
             log.error("%s: a question could not be answered\n%s", name, as_logged(error))  # noqa: TRY400
             answer = refusal_code(error)
@@ -92,20 +90,3 @@ def open_kit(run: Path, name: str) -> tuple[Silo, Loaded]:
     logger.propagate = False  # what went wrong is not for FLARE's own logs
     settings = participant.read_json(run / "local" / participant.SETTINGS_FILE)
     return participant.open_own_silo(name, **settings)
-
-
-def respond(question: bytes, silo: Silo, loaded: Loaded) -> bytes:
-    """Return the message that answers a question; `loaded` are the silo's rows.
-
-    Raises
-    ------
-    SilomixError
-        When the question cannot be read, or is not of this study to this silo.
-    """
-    envelope, query = decode(question)
-    if (envelope.study, envelope.silo) != (digest(silo.study), silo.name):
-        raise StudyMismatch(f"it was asked as {envelope.silo!r} about the study {envelope.study}")
-    reply = answer_or_refuse(query, silo)
-    if isinstance(query, AssignRows):
-        write_labels(silo, loaded)
-    return encode(replace(envelope, answers=digest_record(query)), reply)

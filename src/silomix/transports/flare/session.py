@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import socket
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -14,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from silomix.errors import SiloError, SilomixError
+from silomix.errors import DataWarning, SiloError, SilomixError, warn
 from silomix.messages.progress import Progress, Report
 from silomix.posterior import Posterior, load
 from silomix.silo.local import without
 from silomix.study import Study, write_study
+from silomix.transports.encoded import AWAY, DEADLINE, STOPPED
 from silomix.transports.flare import participant
 
 TASK = "silomix"
@@ -26,7 +28,6 @@ PROGRESS_TOPIC, ALIVE_TOPIC = "silomix_progress", "silomix_alive"
 # What a task and its result carry: a message, or the code of why there is none.
 PAYLOAD = "payload"
 STUDY_FILE, OUTCOME_FILE, POSTERIOR_FILE = "study.toml", "outcome.json", "posterior.silomix"
-DEADLINE, AWAY, STOPPED = "deadline", "away", "stopped"
 # Worth another job: the site may be back by then, or go on from its store.
 PASSING = {DEADLINE, AWAY, STOPPED}
 # Seconds between a site's looks for a question; they set the pace of many short rounds.
@@ -94,6 +95,7 @@ def write_job(folder: Path, study: Study, deadline: float) -> Path:
 def connected(kit: Path) -> Iterator[Any]:
     """Yield a session of the coordinator's user with the server."""
     folder = participant.kit_folder(kit, "admin")
+    _say_if_absent(folder)
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     try:
@@ -116,6 +118,17 @@ def connected(kit: Path) -> Iterator[Any]:
     finally:
         with contextlib.suppress(Exception):
             session.close()
+
+
+def _say_if_absent(kit: Path) -> None:
+    """Say at once where no server listens, which FLARE only says after a while."""
+    admin = participant.read_json(kit / "startup" / "fed_admin.json")["admin"]
+    try:
+        socket.create_connection((admin["host"], admin["port"]), CONNECT_WITHIN).close()
+    except OSError as error:
+        told = f"no server answers at {admin['host']}:{admin['port']} ({error.strerror or error}): "
+        told += f"start it with `silomix flare server`; trying for {CONNECT_WITHIN:g} s"
+        warn(DataWarning(told))
 
 
 def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
