@@ -1,4 +1,4 @@
-"""Words in, the method called: what `import silomix` offers."""
+"""The functions `silomix.fit` and `silomix.sample`."""
 
 from __future__ import annotations
 
@@ -111,11 +111,11 @@ def sample(
     >>> draws.weights.shape, draws.labels.shape
     ((1000, 8), (1000, 200))
     """
-    about: dict[str, Any] = {"variables": variables, "exclude": exclude, "kinds": kinds}
-    about |= {"bins": bins, "missing": missing, "na_values": na_values}
-    shard = load(table, schema=schema, frequency=frequency, **about)
+    options: dict[str, Any] = {"variables": variables, "exclude": exclude, "kinds": kinds}
+    options |= {"bins": bins, "missing": missing, "na_values": na_values}
+    shard = load(table, schema=schema, frequency=frequency, **options)
     silos, silo = at_least("silos", silos, 1), at_least("silo", silo, 0)
-    given: dict[str, Any] = {"burn_in": burn_in, "thin": thin}
+    chosen: dict[str, Any] = {"burn_in": burn_in, "thin": thin}
     study = make_study(
         shard.schema,
         [f"silo {number}" for number in range(1, silos + 1)],
@@ -127,7 +127,7 @@ def sample(
         alpha=alpha,
         beta=beta,
         fractionate=fractionate,
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in chosen.items() if value is not None},
     )
     if silo >= silos:
         raise SettingsError(f"silo is {silo}; with {silos} silos it must be 0 to {silos - 1}")
@@ -225,8 +225,8 @@ def fit(
                 find_column(frame, id, "to name its rows")
             used = choose_variables(frame, variables, exclude, silos=silo, rows=id)
             roster = _split(frame, silo, shards, seed, used)
-            about: dict[str, Any] = {"variables": used, "kinds": kinds, "bins": bins}
-            shard = load(frame, silo=silo, missing=missing, na_values=na_values, **about)
+            options: dict[str, Any] = {"variables": used, "kinds": kinds, "bins": bins}
+            shard = load(frame, silo=silo, missing=missing, na_values=na_values, **options)
     finally:  # said at the caller's line; the result keeps those about the table
         for warning in odd:
             warn(warning.message)
@@ -240,22 +240,22 @@ def fit(
         with _asking(transport, parts, cores(threads), report) as silos:
             posterior = run_study(study, silos, threads=cores(threads), report=report)
     blanks = np.array([part.shard.missing for part in parts]) if policy is None else None
-    found = replace(gather_assignment(silos.silos, roster.places), missing=blanks, ids=ids)
+    assignment = replace(gather_assignment(silos.silos, roster.places), missing=blanks, ids=ids)
     name = Path(table).name if isinstance(table, str | Path) else ""
-    told = [as_note(warning.message) for warning in odd if warning.category is DataWarning]
-    empty = np.setdiff1d(range(posterior.n_clusters), found.labels)
-    told += [f"Cluster {cluster} is not the most probable cluster of any row." for cluster in empty]
+    notes = [as_note(warning.message) for warning in odd if warning.category is DataWarning]
+    empty = np.setdiff1d(range(posterior.n_clusters), assignment.labels)
+    notes += [f"Cluster {c} is not the most probable cluster of any row." for c in empty]
     return replace(
         posterior,
         provenance=replace(posterior.provenance, table=name),
-        diagnostics=replace(posterior.diagnostics, notes=(*posterior.diagnostics.notes, *told)),
-        assignment=found,
+        diagnostics=replace(posterior.diagnostics, notes=(*posterior.diagnostics.notes, *notes)),
+        assignment=assignment,
         backend=backend_of(table),
     )
 
 
 def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str) -> None:
-    """Refuse at the door what would fail after the table was read, or the silos have sampled."""
+    """Refuse early what would only fail after the table is read, or the silos have sampled."""
     check_keywords(preset, settings, signature(fit).parameters)
     one_of("transport", transport, TRANSPORTS)
     need_package(settings.get("partition", "pam" if preset == "paper" else "linkage"))
@@ -266,7 +266,7 @@ def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str)
 def _split(
     frame: Any, silo: str | None, shards: int | None, seed: int, variables: Sequence[str]
 ) -> Roster:
-    """Return the silos' names and the place of each row's silo."""
+    """Names of the silos, and index of each row's silo."""
     if silo is not None and shards is not None:
         text = "{silo} and {shards} both say how to split the table; give one of them"
         raise SettingsError(text, silo=None, shards=None)
@@ -286,7 +286,7 @@ def _split(
 
 
 def gather_assignment(silos: Sequence[Silo], places: Ints) -> Assignment:
-    """Put the silos' memberships back into the order of the table."""
+    """Memberships of all silos, in the order of the table."""
     parts = [silo.store.membership for silo in silos if silo.store.membership is not None]
     membership = np.empty((len(places), parts[0].shape[1]), dtype=np.float32)
     for place, part in enumerate(parts):

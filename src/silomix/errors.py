@@ -1,4 +1,4 @@
-"""What can go wrong, by name: every error silomix raises on purpose is a `SilomixError`."""
+"""Errors and warnings: every error that silomix raises on purpose is a `SilomixError`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _hides_cells: ContextVar[bool] = ContextVar("hides_cells", default=False)
 
 @contextmanager
 def hiding_cells(*, unless: bool = False) -> Iterator[None]:
-    """Let no message quote a cell of a table: a silo's user may pass messages on."""
+    """Keep cells of a table out of messages: a silo's user may pass messages on."""
     token = _hides_cells.set(_hides_cells.get() or not unless)
     try:
         yield
@@ -28,12 +28,12 @@ def hiding_cells(*, unless: bool = False) -> Iterator[None]:
 
 
 def cell(text: str, instead: str = "") -> str:
-    """Return a text that quotes cells, or the one instead where cells are hidden."""
+    """Return a text that quotes cells, or `instead` where cells are hidden."""
     return instead if _hides_cells.get() else text
 
 
 def as_logged(error: BaseException) -> str:
-    """Return where an error was raised, and its text if it is ours: another's may quote a cell."""
+    """Traceback of an error, and its text if it is ours: another's may quote a cell."""
     text = str(error) if isinstance(error, SilomixError) else getattr(error, "strerror", "")
     where = "".join(traceback.format_tb(error.__traceback__))
     return f"{where}{type(error).__name__}: {text}".rstrip(": ")
@@ -46,11 +46,11 @@ def as_keyword(name: str, value: object) -> str:
 
 
 class _Worded(Exception):
-    """A message that names settings as "{silo}", for each front door to word in its own way.
+    """A message that names settings as "{silo}", which each interface words in its own way.
 
     Attributes
     ----------
-    settings : the settings that the message names, with the value it speaks of, if any.
+    settings : the settings that the message names, with their values, if any.
     """
 
     def __init__(self, message: str = "", **settings: object) -> None:
@@ -58,7 +58,7 @@ class _Worded(Exception):
         self.settings = settings
 
     def worded(self, name_setting: Callable[[str, object], str]) -> str:
-        """Return the message with each setting as the function calls it."""
+        """The message with each setting as the interface calls it."""
         text = str(self.args[0])
         for name, value in self.settings.items():
             text = text.replace(f"{{{name}}}", name_setting(name, value))
@@ -73,7 +73,7 @@ class SilomixError(_Worded):
 
     Attributes
     ----------
-    code : what whoever asked the silo is told, one of `silomix.messages.REFUSALS`; never the text.
+    code : reported to the coordinator instead of the text, one of `silomix.messages.REFUSALS`.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class SilomixError(_Worded):
 
 
 class DataError(SilomixError, ValueError):
-    """The table cannot be used as it is: the message says where, and what to change."""
+    """The table is unusable as it is: the message says where, and what to change."""
 
     code = "data"
 
@@ -120,7 +120,7 @@ class MessageError(SilomixError):
 
 
 class PolicyRefusal(SilomixError):
-    """The silo's own policy does not let this out; its owner decides, not the asker."""
+    """The silo's own policy does not allow this; only its owner can change that."""
 
     def __init__(self, message: str, code: str = "policy") -> None:
         super().__init__(message)
@@ -136,7 +136,7 @@ class OpenQuestion(SilomixError):
 
 
 class MissingDependency(SilomixError, ImportError):
-    """An optional package is needed for what was asked.
+    """A required optional package is not installed.
 
     Parameters
     ----------
@@ -145,8 +145,8 @@ class MissingDependency(SilomixError, ImportError):
     """
 
     def __init__(self, message: str, extra: str = "", **settings: object) -> None:
-        how = f": pip install 'silomix[{extra}]', or in its source folder pip install '.[{extra}]'"
-        super().__init__(message + how if extra else message, **settings)
+        hint = f": pip install 'silomix[{extra}]', or in its source folder pip install '.[{extra}]'"
+        super().__init__(message + hint if extra else message, **settings)
 
     code = "dependency"
 
@@ -160,7 +160,7 @@ class SamplingWarning(_Worded, UserWarning):
 
 
 def as_note(warning: Warning | str) -> str:
-    """Return a warning as a sentence; one may end in "..." already."""
+    """Format a warning as a sentence; it may already end in "..."."""
     return str(warning).removesuffix(".") + "."
 
 

@@ -1,4 +1,4 @@
-"""`silomix.fit` in scikit-learn's shape; extra "sklearn"."""
+"""Estimator in scikit-learn's interface for `silomix.fit`; extra "sklearn"."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
     """Bayesian clustering of rows, within and across silos.
 
     Text values are levels, and so are numbers with at most ten distinct values, all whole; other
-    numbers are normal within a cluster. `kinds` and `bins` say otherwise, by column; those of an
+    numbers are normal within a cluster. `kinds` and `bins` override this, by column; those of an
     array are called x0, x1 and so on. NaN and None are missing cells. A level that `fit` has not
     seen is refused by `predict`.
 
@@ -58,7 +58,7 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
     ----------
     posterior_ : the `silomix.posterior.Posterior`.
     labels_ : (row,), the cluster of each row of X, from 0, the largest cluster first.
-    n_clusters_ : how many clusters were found.
+    n_clusters_ : number of clusters.
     n_features_in_ : columns of X, that of the silos included.
     feature_names_in_ : their names, if X is a frame with names.
 
@@ -88,10 +88,10 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         self.verbose = verbose
         for name in PASSED_ON:
             setattr(self, name, settings.pop(name, None))
-        known = ("components", "silo", "random_state", "verbose", *PASSED_ON)
+        parameters = ("components", "silo", "random_state", "verbose", *PASSED_ON)
         if settings:
-            wrong = ", ".join(f"{name}{meant(name, known)}" for name in settings)
-            raise TypeError(f"FederatedMixture has no parameter {wrong}")
+            unknown = ", ".join(f"{name}{meant(name, parameters)}" for name in settings)
+            raise TypeError(f"FederatedMixture has no parameter {unknown}")
 
     # scikit-learn reads the parameters from here
     show_keywords(__init__, dict.fromkeys(PASSED_ON))
@@ -105,13 +105,13 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         y : ignored.
         """
         table, silo = _read(self, X, reset=True)
-        given = {name: getattr(self, name) for name in ("components", *PASSED_ON)}
+        settings = {name: getattr(self, name) for name in ("components", *PASSED_ON)}
         self.posterior_ = api.fit(
             table,
             silo=silo,
             seed=_seed(self.random_state),
             progress=None if self.verbose else False,
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: value for name, value in settings.items() if value is not None},
         )
         self.labels_ = self.posterior_.labels
         self.n_clusters_ = self.posterior_.n_clusters
@@ -180,19 +180,19 @@ def _read(estimator: FederatedMixture, X: Any, *, reset: bool) -> tuple[Any, str
 
 
 def _with_unused(estimator: FederatedMixture, X: Any) -> Any:
-    """Return the frame with the columns that `fit` left out, which new rows need not have."""
+    """The frame with the columns that `fit` left out, which new rows need not have."""
     frame, names = nw.from_native(X), getattr(estimator, "feature_names_in_", ())
-    used = {
-        estimator.silo,
-        *(one.column for one in estimator.posterior_.study.table_schema.variables),
-    }
+    variables = estimator.posterior_.study.table_schema.variables
+    used = {estimator.silo, *(variable.column for variable in variables)}
     unused = [name for name in names if name not in used and name not in frame.columns]
     if not unused:
         return X
     whole = frame.with_columns(nw.lit(None).alias(name) for name in unused)
     # what fit has not seen goes last, for scikit-learn to name
-    known = [name for name in names if name in whole.columns]
-    return whole.select(*known, *(name for name in frame.columns if name not in known)).to_native()
+    expected = [name for name in names if name in whole.columns]
+    return whole.select(
+        *expected, *(name for name in frame.columns if name not in expected)
+    ).to_native()
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

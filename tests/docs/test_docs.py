@@ -156,6 +156,20 @@ def test_tables_name_the_keys_of_a_study_file():
             assert re.search(rf"[`\[. ]{key}[`\].]", text), (record, key)
 
 
+def test_pages_have_the_numbers_of_the_formats():
+    from silomix.messages.container import FORMAT, VERSION
+    from silomix.posterior.saved_file import HEAD
+    from silomix.study import settings
+
+    messages, files = (
+        " ".join((ROOT / "docs" / name).read_text(encoding="utf-8").split())
+        for name in ("formats-messages.md", "formats.md")
+    )
+    assert f'`"{FORMAT}"` and {VERSION};' in messages
+    assert f"| version of the format, {settings.FORMAT} |" in files
+    assert f'(`"{HEAD["kind"]}"` and {HEAD["format"]})' in files
+
+
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 PRIVACY = ROOT / "docs" / "explanation" / "privacy.md"
 

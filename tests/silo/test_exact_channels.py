@@ -259,7 +259,7 @@ class TestShown:
             ({"sizes": np.array([200, 60, 50, 25, 5])}, "5 rows, under 10"),
             ({"sizes": np.array([203, 60, 50, 25, 15])}, "203 rows, under"),
             ({"mean": certain}, "profile of variable 1"),
-            ({"concentration": release.concentration + 300}, "surer of a profile than its rows"),
+            ({"concentration": release.concentration + 300}, "claims more precision than its rows"),
         ):
             assert words in told(replace(release, **changes), DEFAULT)
 

@@ -1,7 +1,7 @@
 """Electronic health records → one row per person, one 0/1 column per condition.
 
 From a long table of coded events, or from a database in the OMOP common data model, through
-DuckDB and out of core. Nothing is left out silently: each record says what was dropped, and why.
+DuckDB and out of core. Nothing is dropped silently: the result counts dropped records by reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The code list: which codes mean which condition, checked when it is read."""
+"""Read and check a code list, which maps codes to conditions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Code:
     Attributes
     ----------
     condition, code : as they are spelled in the list, without spaces around them.
-    place : where the code is in the list, such as "line 2".
-    vocabulary : the code system, or "" if the list does not say.
+    place : place of the code in the list, such as "line 2".
+    vocabulary : the code system, or "" if the list does not have it.
     include_descendants : whether all concepts below it count too (OMOP).
 
     Examples
@@ -48,7 +48,7 @@ class CodeList:
 
     Attributes
     ----------
-    source : the file it came from, or "the code list".
+    source : its file, or "the code list".
     codes : in the order of the list.
 
     Examples
@@ -103,27 +103,27 @@ def read_codes(codes: Codes) -> CodeList:
 
 
 def refuse(source: str, problems: Iterable[str]) -> None:
-    """Raise an error with the first few problems of a code list, if there are any."""
-    found = list(problems)
-    if len(found) > MOST_SHOWN:
-        found[MOST_SHOWN:] = [f"and {len(found) - MOST_SHOWN} more; correct the code list"]
-    if found:
-        raise DataError(f"{source}: " + "\n".join(found))
+    """Raise an error with the first few problems of a code list, if any."""
+    listed = list(problems)
+    if len(listed) > MOST_SHOWN:
+        listed[MOST_SHOWN:] = [f"and {len(listed) - MOST_SHOWN} more; correct the code list"]
+    if listed:
+        raise DataError(f"{source}: " + "\n".join(listed))
 
 
-def refuse_codes(codes: CodeList, wrong: Iterable[Code], why: str) -> None:
+def refuse_codes(codes: CodeList, refused: Iterable[Code], why: str) -> None:
     """Refuse a list for some of its codes."""
-    refuse(codes.source, (f"{code.place}: the code {code.code!r} {why}" for code in wrong))
+    refuse(codes.source, (f"{code.place}: the code {code.code!r} {why}" for code in refused))
 
 
 def _from_mapping(codes: Mapping[str, Iterable[str | int] | int]) -> CodeList:
     pairs = [
         (name.strip(), str(code).strip())
-        for name, its in codes.items()
-        for code in ([its] if isinstance(its, str | int | np.integer) else [*its] or [""])
+        for name, values in codes.items()
+        for code in ([values] if isinstance(values, str | int | np.integer) else [*values] or [""])
     ]
-    made = (Code(*pair, f"entry {n}") for n, pair in enumerate(pairs, start=1))
-    return CodeList("the code list", tuple(made))
+    entries = (Code(*pair, f"entry {n}") for n, pair in enumerate(pairs, start=1))
+    return CodeList("the code list", tuple(entries))
 
 
 def _from_file(path: Path) -> CodeList:
@@ -140,9 +140,9 @@ def _from_file(path: Path) -> CodeList:
             f"{path}: the first line of the code list is {','.join(header)!r}; it must name the "
             f"columns condition and code, and of {', '.join(COLUMNS[2:])} those there are, once"
         )
-    made, problems = [], []
-    for last, cells in lines:
-        place = f"line {last - ''.join(cells).count(chr(10))}"
+    entries, problems = [], []
+    for end, cells in lines:
+        place = f"line {end - ''.join(cells).count(chr(10))}"
         row = dict(zip(header, map(str.strip, cells), strict=False))
         below = row.get("include_descendants", "").casefold()
         if any(row.values()) and len(cells) != len(header):
@@ -151,23 +151,23 @@ def _from_file(path: Path) -> CodeList:
             problems.append(f"{place}: include_descendants is {below!r}; write true or false")
         elif any(row.values()):
             vocabulary = row.get("vocabulary", "")
-            made.append(Code(row["condition"], row["code"], place, vocabulary, below in YES))
+            entries.append(Code(row["condition"], row["code"], place, vocabulary, below in YES))
     refuse(str(path), problems)
-    return CodeList(str(path), tuple(made))
+    return CodeList(str(path), tuple(entries))
 
 
-def _problems(found: CodeList) -> Iterator[str]:
-    if not found.codes:
+def _problems(codes: CodeList) -> Iterator[str]:
+    if not codes.codes:
         yield "the list has no code; add at least one line with a condition and a code"
     places: dict[tuple[str, str, str], str] = {}
     spelled: dict[str, str] = {}
-    for code in found.codes:
+    for code in codes.codes:
         name, place = code.condition, code.place
         if not (name and code.code) or "\0" in name:
             yield f"{place}: the condition {name!r} or its code {code.code!r} is empty or a NUL"
-        before = places.setdefault((name, code.code, code.vocabulary), place)
-        if before != place:
-            yield f"{place}: the code {code.code!r} of {name!r} is already in {before}"
-        first = spelled.setdefault(name.casefold(), name)
-        if first != name:
-            yield f"{place}: {name!r} and {first!r} differ only in capitals; spell them alike"
+        earlier = places.setdefault((name, code.code, code.vocabulary), place)
+        if earlier != place:
+            yield f"{place}: the code {code.code!r} of {name!r} is already in {earlier}"
+        spelling = spelled.setdefault(name.casefold(), name)
+        if spelling != name:
+            yield f"{place}: {name!r} and {spelling!r} differ only in capitals; spell them alike"

@@ -1,9 +1,9 @@
-"""Events, people and codes → people × conditions, with an account of every event, in SQL.
+"""Count events by person and condition, with an account of every event, in SQL.
 
-The tables it works on are made by `silomix.ehr.long_and_omop`:
+Its input tables are made by `silomix.ehr.long_and_omop`:
 
 events : person, code, uncoded (a key of `REASONS` where the code is null), date, dated (whether
-    the source says a date at all)
+    the source has a date at all)
 people : person, reason (a key of `REASONS`, or null to stay), carried_0, carried_1, ...
 codes : condition (its position in the list), code
 """
@@ -110,20 +110,20 @@ SELECT reason, sum(events)::BIGINT, count(person) FROM (
 
 @dataclass(frozen=True, eq=False)
 class EhrTable:
-    """People × conditions, and an account of every event that was read.
+    """Table of people × conditions, with an account of every event that was read.
 
     Each event counts once: in `events_kept`, or in one row of `dropped`, for the first reason
     that applies.
 
     Attributes
     ----------
-    table : a row per person in the order of their ids: the id, the columns carried along, and a
-        0/1 column per condition; None if it was written to a file instead.
+    table : a row per person in the order of their ids: the id, the carried columns, and a 0/1
+        column per condition; None if it was written to a file instead.
     file : the Parquet file it was written to, or None.
     people : rows of the table.
     zeros : those of them who have no condition.
     events_read : events in the source.
-    events_kept : distinct events behind the ones of the table.
+    events_kept : distinct events counted in the table.
     conditions : condition, people, prevalence (their share), events; in the order of the list.
     dropped : reason, events, people, what_to_do; in the order in which reasons are tried.
     unlisted : code, events: the most frequent codes that the list does not have.
@@ -157,12 +157,12 @@ class EhrTable:
 
 @dataclass
 class Request:
-    """What is asked of the records, whatever form they have; refused if it cannot be given.
+    """Requested output, for either form of records; invalid requests are refused.
 
     Attributes
     ----------
     codes : the conditions.
-    columns : the person's id and what is carried along, in the order of carried_0, carried_1, ...
+    columns : the person's id and the carried columns, in the order of carried_0, carried_1, ...
     between : the first and the last day that count, or None; read as `first` and `last`.
     at_least : conditions a person must have.
     out : the Parquet file to write, or None for a frame; read as `file`.
@@ -175,13 +175,13 @@ class Request:
     out: str | Path | None
 
     def __post_init__(self) -> None:
-        """Check what is asked for."""
+        """Check the request."""
         conditions = self.codes.conditions
         names = [name.casefold() for name in (*self.columns, *conditions)]
         twice = [position for position, name in enumerate(names) if name in names[:position]]
         if twice:
-            wrong = SettingsError if twice[0] < len(self.columns) else DataError
-            raise wrong(
+            error = SettingsError if twice[0] < len(self.columns) else DataError
+            raise error(
                 f"the column {names[twice[0]]!r} would be in the result twice (case is "
                 "ignored); carry it along once, or rename the condition"
             )
@@ -220,15 +220,15 @@ def set_codes(
 
 
 def set_people(connection: Connection, query: str, where: str) -> None:
-    """Make the table `people`; refuse if somebody has no id in it, or two rows."""
+    """Make the table `people`; refuse missing and repeated ids."""
     connection.execute(f"CREATE TEMP TABLE people AS {query}")
-    wrong = connection.execute(
+    bad = connection.execute(
         "SELECT person, count(*) FROM people GROUP BY person HAVING person IS NULL OR count(*) > 1 "
         "ORDER BY person NULLS FIRST LIMIT 1"
     ).fetchone()
-    if wrong:
-        who = "no person id that can be read" if wrong[0] is None else f"the person id {wrong[0]!r}"
-        raise DataError(f"{where}: {wrong[1]:,} of its rows have {who}; each person needs one row")
+    if bad:
+        who = "no person id that can be read" if bad[0] is None else f"the person id {bad[0]!r}"
+        raise DataError(f"{where}: {bad[1]:,} of its rows have {who}; each person needs one row")
 
 
 def count(
@@ -238,7 +238,7 @@ def count(
 
     Parameters
     ----------
-    where : what messages call the events.
+    where : how messages refer to the events.
     tests : SQL of further reasons to drop an event `e` that has passed all others, by key.
     more : SQL that adds reason, person and events to the account.
     """
@@ -283,7 +283,7 @@ def _as_day(value: str | date | None, word: str, default: date) -> date:
 
 
 def _check_meeting(lost: Counter[str], unlisted: Sequence[str], where: str) -> None:
-    """Refuse events that share no person, no code or no date with what was asked for.
+    """Refuse events that share no person, no code or no date with the request.
 
     One spelling or type is then wrong throughout, and a table of zeros would hide it.
     """
@@ -309,14 +309,14 @@ def _check_meeting(lost: Counter[str], unlisted: Sequence[str], where: str) -> N
 
 
 def _conditions(connection: Connection, names: Sequence[str], people: int) -> pd.DataFrame:
-    """Return people and events by condition."""
+    """People and events by condition."""
     rows = connection.execute(
         "SELECT condition, count(*), sum(events)::BIGINT FROM flags "
         "JOIN outcomes USING (person) WHERE reason IS NULL GROUP BY condition"
     ).fetchall()
-    found = {position: counts for position, *counts in rows}
-    made = [(name, *found.get(position, (0, 0))) for position, name in enumerate(names)]
-    frame = pd.DataFrame(made, columns=["condition", "people", "events"])
+    counts_of = {position: counts for position, *counts in rows}
+    lines = [(name, *counts_of.get(position, (0, 0))) for position, name in enumerate(names)]
+    frame = pd.DataFrame(lines, columns=["condition", "people", "events"])
     frame.insert(2, "prevalence", frame["people"] / people)
     return frame
 

@@ -1,4 +1,4 @@
-"""DuckDB, opened with care: no network, bounded memory, sources read-only, cells cleaned."""
+"""Safe use of DuckDB: no network, bounded memory, read-only sources, cleaned cells."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 FILES = (*SEPARATORS, ".parquet")
 MEMORY = r"(?=.*[1-9])\d*\.?\d+ *[KMGT]i?B"
 
-# What an empty cell looks like in text.
+# Texts of an empty cell.
 MISSING_TEXTS = ("", "NA", "NaN", "NULL")
-# A pattern of what `str.strip` takes off the ends of a code in the list.
+# Pattern of the white space that `str.strip` removes.
 WHITE = r"[\t-\r\x1c-\x1f\x{85}\pZ]+"
 # Text must start with a year of four digits, since DuckDB takes 05-06-19 for a day of the year 5.
 YEAR_FIRST = r"^([1-9]\d{3}[-/]\d\d?[-/]\d\d?)"
 DATED = YEAR_FIRST + r"($|Z$|[+-]\d\d:\d\d$|[T ]\d)"
 ZONED = YEAR_FIRST + r"[T ]\d.*:.*(Z|[A-Z]{3,4}|[+-]\d\d?(:?\d\d)?|[A-Za-z]+/\w+)$"
 
-# Cells as SQL. A cell that says nothing, or nothing of the type asked for, is null.
+# Cleaning of cells in SQL. An empty cell, or one of another type than requested, is null.
 # whole: a cast alone would round. day_of: a time with a zone is on the day that it is in UTC; a
 # day with a zone is itself.
 MACROS = rf"""
@@ -59,7 +59,7 @@ END;
 # The macro that cleans a cell, by its type: text is trimmed, a whole float is text without .0.
 CLEANING = {"VARCHAR": "told", "ENUM": "told", "DOUBLE": "digits", "FLOAT": "digits"}
 
-# What is wrong and what to do, by words of DuckDB's errors; the first that fits counts.
+# Problem and advice, by words of DuckDB's errors; the first match is used.
 ADVICE = {
     "unterminated quote": "a quote is opened and not closed, or not at the end of its cell; close "
     'it, or write "" for a quote inside a quoted cell',
@@ -77,13 +77,13 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class Engine:
-    """How much of the machine DuckDB may use.
+    """Limits on DuckDB's memory, disk and threads.
 
     Attributes
     ----------
-    memory : most memory it may take, such as "500MB" or "8GB"; what does not fit goes to disk.
-    scratch : folder for that, emptied at the end; the system's temporary folder if left out.
-    threads : cores to use; all when left out.
+    memory : most memory, such as "500MB" or "8GB"; what does not fit goes to disk.
+    scratch : folder for that, emptied at the end; by default the system's temporary folder.
+    threads : cores to use; all by default.
 
     Examples
     --------
@@ -130,8 +130,8 @@ class Records:
     Attributes
     ----------
     view : its name.
-    where : what messages call it.
-    columns : type of DuckDB by name.
+    where : how messages refer to it.
+    columns : DuckDB's type, by name.
     """
 
     view: str
@@ -139,15 +139,15 @@ class Records:
     columns: dict[str, str]
 
     def find(self, name: str) -> tuple[str, str]:
-        """Return a column's quoted name and its type; capitals do not matter."""
-        known = {column.casefold(): column for column in self.columns}
-        column = known.get(name.casefold(), name)
+        """Quoted name and type of a column; case is ignored."""
+        by_name = {column.casefold(): column for column in self.columns}
+        column = by_name.get(name.casefold(), name)
         check_columns([column], self.columns, f"{self.where}:")
         return quote(column), self.columns[column]
 
 
 def load_duckdb() -> ModuleType:
-    """Return the package duckdb, or say which extra brings it, and pyarrow for frames."""
+    """Import duckdb, or say which extra has it, and pyarrow for frames."""
     try:
         duckdb, _ = import_module("duckdb"), import_module("pyarrow")
     except ImportError:
@@ -157,11 +157,11 @@ def load_duckdb() -> ModuleType:
 
 @contextmanager
 def opened(engine: Engine, source: str) -> Iterator[Connection]:
-    """Open an empty database in memory that spills to a folder of its own.
+    """Open an empty in-memory database that spills to its own folder.
 
     Parameters
     ----------
-    source : what messages call the records that are read.
+    source : how messages refer to the records.
     """
     duckdb = load_duckdb()
     if not re.fullmatch(MEMORY, engine.memory, re.IGNORECASE):
@@ -180,7 +180,7 @@ def opened(engine: Engine, source: str) -> Iterator[Connection]:
         scratch as folder,
         duckdb.connect(":memory:", config=settings | {"temp_directory": folder}) as connection,
     ):
-        # the day of a time with a zone must not depend on where this computer is
+        # the day of a time with a zone must not depend on the computer's own zone
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute(MACROS)
         try:
@@ -189,35 +189,35 @@ def opened(engine: Engine, source: str) -> Iterator[Connection]:
             room = f"{engine.memory} of memory, or the space in {folder}, is not enough"
             raise SettingsError(f"{source}: {room}; allow more, or another folder") from None
         except duckdb.Error as error:
-            # what DuckDB says may quote the records: not even a traceback shows it
+            # DuckDB's message may quote the records: not even a traceback shows it
             raise DataError(explain(error, source)) from None
 
 
 def explain(error: Exception, source: str) -> str:
-    """Return the message for an error of DuckDB, with no text of the records in it.
+    """Message for an error of DuckDB, without any text of the records.
 
-    Only a line number and the name of a file that is there are taken from the error.
+    Only a line number and the name of an existing file are taken from the error.
 
     Parameters
     ----------
-    source : what the message calls the records, unless the error names a file.
+    source : how the message refers to the records, unless the error names a file.
     """
-    said = str(error)
-    line = re.match(r"[\w ]+: CSV Error on Line: (\d+)\n", said)
-    files = re.findall(r"^  file = (.+)$", said, re.MULTILINE)
+    message = str(error)
+    line = re.match(r"[\w ]+: CSV Error on Line: (\d+)\n", message)
+    files = re.findall(r"^  file = (.+)$", message, re.MULTILINE)
     where = files[-1] if files and Path(files[-1]).is_file() else source
     unknown = f"DuckDB refuses it ({type(error).__name__}); check that it is complete and as named"
-    meant = next((advice for words, advice in ADVICE.items() if words in said), unknown)
-    return f"{where}: cannot be read: {f'line {line[1]}: ' if line else ''}{meant}"
+    problem = next((advice for words, advice in ADVICE.items() if words in message), unknown)
+    return f"{where}: cannot be read: {f'line {line[1]}: ' if line else ''}{problem}"
 
 
 def quote(name: str) -> str:
-    """Return a name as a quoted SQL identifier."""
+    """Quote a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def name_of(source: Source, label: str) -> str:
-    """Return what messages call a source; a frame has no name but its label."""
+    """Name of a source for messages; a frame has only its label."""
     if isinstance(source, InDatabase):
         return f"{source.file}, table {source.name}"
     return str(source) if isinstance(source, str | Path) else f"the {label}"
@@ -243,7 +243,7 @@ def open_source(connection: Connection, source: Source, label: str) -> Records:
 
 
 def tables_in(connection: Connection, file: str | Path) -> dict[str, str]:
-    """Attach a database file read-only; return its tables and views, quoted, by schema.table."""
+    """Attach a database file read-only; list its tables and views, quoted, by schema.table."""
     if not Path(file).is_file():
         raise DataError(f"{file}: no such file; check the path of the database")
     catalog = quote(str(file))
@@ -255,20 +255,20 @@ def tables_in(connection: Connection, file: str | Path) -> dict[str, str]:
 
 
 def file_kind(path: Path) -> str | None:
-    """Return the ending of a file that can be read as one table, or None."""
+    """Suffix of a file that can be read as one table, or None."""
     return next((end for end in FILES if path.name.lower().endswith(end)), None)
 
 
 def _find_table(connection: Connection, source: InDatabase) -> str:
     tables = tables_in(connection, source.file)
-    wanted = f".{source.name}".casefold()
-    found = [quoted for name, quoted in tables.items() if f".{name}".casefold().endswith(wanted)]
-    if len(found) != 1:
+    ending = f".{source.name}".casefold()
+    matches = [quoted for name, quoted in tables.items() if f".{name}".casefold().endswith(ending)]
+    if len(matches) != 1:
         raise DataError(
-            f"{source.file}: {len(found) or 'no'} tables are called {source.name!r}; name one, as "
-            f"schema.table, or make a view of it: there are {', '.join(tables) or 'none'}"
+            f"{source.file}: {len(matches) or 'no'} tables are called {source.name!r}; name one, "
+            f"as schema.table, or make a view of it: there are {', '.join(tables) or 'none'}"
         )
-    return found[0]
+    return matches[0]
 
 
 def _read_file(connection: Connection, path: Path) -> Relation:
@@ -296,9 +296,9 @@ def _read_file(connection: Connection, path: Path) -> Relation:
 
 
 def _read_header(path: Path) -> tuple[list[str], str]:
-    """Return the columns of a text file and what separates them.
+    """Columns of a text file, and their separator.
 
-    Vocabulary files of OMOP are called .csv and separated by tabs, so the name does not tell.
+    Vocabulary files of OMOP are called .csv and separated by tabs, whatever the name suggests.
     """
     opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
     try:
@@ -317,7 +317,7 @@ def _read_header(path: Path) -> tuple[list[str], str]:
 
 
 def _as_arrow(frame: nw.DataFrame[Any]) -> pyarrow.Table:
-    """Return a frame as Arrow; a column of mixed types, as in spreadsheets, becomes text."""
+    """A frame as an Arrow table; columns of mixed types, as in spreadsheets, become text."""
     arrow = import_module("pyarrow")
     try:
         return frame.to_arrow()

@@ -1,4 +1,4 @@
-"""The two forms of health records, made into what is counted: a long table of events, and OMOP.
+"""Read health records: a long table of events, or OMOP tables.
 
 Tables and columns of OMOP are those of https://ohdsi.github.io/CommonDataModel/cdm54.html.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 WITHOUT_DATE = "DATE '2000-01-01'"
 
 PERSON = "person_id"
-# The column of the table person that says the silo, by its name in the result.
+# Column of the table person with the silo, by its name in the result.
 SILOS = {"care_site": "care_site_id", "location": "location_id"}
 ANCESTORS = "concept_ancestor"
 # The columns that are read of each table; only `death` may be missing, and `concept_ancestor` where
@@ -88,13 +88,13 @@ UNUSABLE = "UNION ALL SELECT 'bad-period', person, 0 FROM periods WHERE NOT usab
 
 @dataclass(frozen=True)
 class LongColumns:
-    """What the columns of a long table are called.
+    """Names of the columns of a long table.
 
     Attributes
     ----------
-    person : whose event it is; also in the table of people, and in the result.
-    code : what was recorded.
-    date : when; None if the table does not say.
+    person : the person's id; also in the table of people, and in the result.
+    code : the recorded code.
+    date : the date; None if the table has none.
     vocabulary : the code system of the code, if the code list names one for each code.
     date_format : of dates in text that are not YYYY-MM-DD, such as "%d/%m/%Y", or in numbers.
 
@@ -138,10 +138,10 @@ def read_long(
     events : a row per event: a CSV, TSV or Parquet file, an `InDatabase`, or a frame.
     codes : a code list: the path of a CSV file, a mapping, or a `CodeList`.
     people : a table with a row per person, in any form that `events` may have: these people are
-        kept, with or without events. Left out, everybody whom `events` names is.
-    columns : what the columns are called.
+        kept, with or without events. By default, everybody with an event is kept.
+    columns : the names of the columns.
     carry : columns to keep, such as the hospital: of `people`, or without it of `events`,
-        where they must then say the same in all rows of a person.
+        where they must then be constant in all rows of a person.
     between : the first and the last date that count; None for no limit.
     at_least : conditions a person must have to be kept.
     out : a Parquet file to write; the table is then never in memory.
@@ -187,11 +187,11 @@ def read_long(
             _people_of_events(connection, source, person, carry)
         else:
             table = open_source(connection, people, "people")
-            own, own_kind = table.find(columns.person)
-            if kind != own_kind and not ("INT" in kind and "INT" in own_kind):
+            people_id, people_kind = table.find(columns.person)
+            if kind != people_kind and not ("INT" in kind and "INT" in people_kind):
                 # ids of different types are compared as text
-                person, own = f"{person}::VARCHAR", f"{own}::VARCHAR"
-            cells = [f"{own} AS person", "NULL::VARCHAR AS reason"]
+                person, people_id = f"{person}::VARCHAR", f"{people_id}::VARCHAR"
+            cells = [f"{people_id} AS person", "NULL::VARCHAR AS reason"]
             cells += [f"{table.find(name)[0]} AS carried_{n}" for n, name in enumerate(carry)]
             set_people(connection, f"SELECT {', '.join(cells)} FROM {table.view}", table.where)
         _set_events(connection, source, person, columns)
@@ -199,8 +199,8 @@ def read_long(
 
 
 def _check_settings(codes: CodeList, columns: LongColumns, between: tuple[object, object]) -> None:
-    below = [code for code in codes.codes if code.include_descendants]
-    refuse_codes(codes, below, "has include_descendants, which is for OMOP; list those below it")
+    parents = [code for code in codes.codes if code.include_descendants]
+    refuse_codes(codes, parents, "has include_descendants, which is for OMOP; list those below it")
     if columns.date is None and between != (None, None):
         raise SettingsError("a first or last date needs the column of dates; name it")
     without = [code for code in codes.codes if not code.vocabulary]
@@ -221,7 +221,7 @@ def _check_format(connection: Connection, date_format: str | None) -> None:
 def _people_of_events(
     connection: Connection, source: Records, person: str, carry: Sequence[str]
 ) -> None:
-    """Make the table `people` from the events; what is carried must be one value per person."""
+    """Make the table `people` from the events; carried columns have one value per person."""
     cells = f"{person} AS person, NULL::VARCHAR AS reason"
     for n, name in enumerate(carry):
         column, _ = source.find(name)
@@ -251,9 +251,9 @@ def _set_events(connection: Connection, source: Records, person: str, columns: L
         day, dated = f"day_of({cell})", f"{cell} IS NOT NULL"
         if columns.date_format is not None and not kind.startswith(("DATE", "TIMESTAMP")):
             escaped = columns.date_format.replace("'", "''")
-            made = f"try_strptime({cell}::VARCHAR, '{escaped}')"
+            parsed = f"try_strptime({cell}::VARCHAR, '{escaped}')"
             # DuckDB's %Y takes a year of two digits for one of the first century
-            day = f"CASE WHEN year({made}) >= 1000 THEN CAST({made} AS DATE) END"
+            day = f"CASE WHEN year({parsed}) >= 1000 THEN CAST({parsed} AS DATE) END"
     connection.execute(
         f"CREATE TEMP VIEW events AS SELECT {person} AS person, {code} AS code, {day} AS date, "
         f"{dated} AS dated, if({plain} IS NULL, 'no-code', 'no-vocabulary') AS uncoded "
@@ -329,8 +329,8 @@ def read_omop(
     2  outside the person's observation periods       1       1
     """
     listed = read_codes(codes)
-    wrong = [c for c in listed.codes if not CONCEPT.fullmatch(c.code) or int(c.code) >= 2**63]
-    refuse_codes(listed, wrong, "is not a concept id, which is a whole number above 0")
+    invalid = [c for c in listed.codes if not CONCEPT.fullmatch(c.code) or int(c.code) >= 2**63]
+    refuse_codes(listed, invalid, "is not a concept id, which is a whole number above 0")
     youngest = whole_at_least("the youngest age", ages[0] or 0, 0)
     oldest = whole_at_least("the oldest age", ANY_AGE if ages[1] is None else ages[1], youngest)
     if silo is not None and silo not in SILOS:
@@ -356,37 +356,37 @@ def read_omop(
 def _open_tables(
     connection: Connection, cdm: InDatabase, where: str, codes: CodeList
 ) -> dict[str, Records]:
-    """Return the tables that are there; refuse if one is missing that is needed."""
+    """Open the tables; refuse if a required one is missing."""
     below = any(code.include_descendants for code in codes.codes)
-    wanted = CLINICAL | VOCABULARY if below else CLINICAL
+    needed = CLINICAL | VOCABULARY if below else CLINICAL
     folder, tables = Path(cdm.file), {}
-    found = _in_folder(folder, wanted) if folder.is_dir() else _in_database(connection, cdm, wanted)
-    for name, columns in wanted.items():
-        if name in found:
-            tables[name] = open_source(connection, found[name], name)
+    items = _in_folder(folder, needed) if folder.is_dir() else _in_database(connection, cdm, needed)
+    for name, columns in needed.items():
+        if name in items:
+            tables[name] = open_source(connection, items[name], name)
             for column in columns:
                 tables[name].find(column)
         elif name != "death":
             why = "include_descendants needs it" if name == ANCESTORS else "which is needed"
-            raise DataError(f"{where}: has no table {name!r}, {why}; found {', '.join(found)}")
+            raise DataError(f"{where}: has no table {name!r}, {why}; found {', '.join(items)}")
     return tables
 
 
-def _in_folder(folder: Path, wanted: Collection[str]) -> Mapping[str, Source]:
-    found: dict[str, Path] = {}
+def _in_folder(folder: Path, needed: Collection[str]) -> Mapping[str, Source]:
+    paths: dict[str, Path] = {}
     for path in sorted(filter(file_kind, folder.iterdir())):
         name = path.name.lower().removesuffix(str(file_kind(path)))
-        if name in found:
-            raise DataError(f"{folder}: {found[name].name} and {path.name} are one table; keep one")
-        if name in wanted:
-            found[name] = path
-    return found
+        if name in paths:
+            raise DataError(f"{folder}: {paths[name].name} and {path.name} are one table; keep one")
+        if name in needed:
+            paths[name] = path
+    return paths
 
 
 def _in_database(
-    connection: Connection, cdm: InDatabase, wanted: Collection[str]
+    connection: Connection, cdm: InDatabase, needed: Collection[str]
 ) -> Mapping[str, Source]:
-    """Return the tables of one schema: clinical tables of two are not of the same people."""
+    """Tables of one schema, since clinical tables of two describe different people."""
     file = cdm.file
     places = [name.casefold().rpartition(".")[::2] for name in tables_in(connection, file)]
     homes = sorted({place for place, name in places if name in CLINICAL})
@@ -396,11 +396,11 @@ def _in_database(
             "to read (InDatabase, or --schema)"
         )
     home = cdm.name.casefold() or "".join(homes)
-    found = {name: InDatabase(file, f"{home}.{name}") for name in wanted if (home, name) in places}
+    items = {name: InDatabase(file, f"{home}.{name}") for name in needed if (home, name) in places}
     # vocabularies often have a schema of their own
-    if ANCESTORS in wanted and any(name == ANCESTORS for _, name in places):
-        found.setdefault(ANCESTORS, InDatabase(file, ANCESTORS))
-    return found
+    if ANCESTORS in needed and any(name == ANCESTORS for _, name in places):
+        items.setdefault(ANCESTORS, InDatabase(file, ANCESTORS))
+    return items
 
 
 def _read_people(
@@ -410,7 +410,7 @@ def _read_people(
     silo: str | None,
     limits: tuple[int, int] | None,
 ) -> None:
-    """Make the table `people`, with the reason for which a person is left out."""
+    """Make the table `people`, with the reason for dropping a person."""
     columns = [table.find(name)[0] for name in request.columns[1 + bool(silo) :]]
     reasons = "WHEN o.person IS NULL THEN 'no-observation' WHEN o.since IS NULL THEN 'unobserved'"
     if silo:
@@ -427,6 +427,6 @@ def _read_people(
             " WHEN p.born IS NULL THEN 'no-birth-year' "
             f"WHEN year(o.since) - p.born NOT BETWEEN {limits[0]} AND {limits[1]} THEN 'age'"
         )
-    made = {"reasons": reasons, "cells": ", ".join(cells)}
-    query = OMOP_PEOPLE.format(**made, first=request.first, last=request.last)
+    parts = {"reasons": reasons, "cells": ", ".join(cells)}
+    query = OMOP_PEOPLE.format(**parts, first=request.first, last=request.last)
     set_people(connection, query, table.where)

@@ -1,1 +1,1 @@
-"""The inner loops, compiled; `tests/cases` has a readable twin of each that defines it."""
+"""Compiled inner loops; `tests/cases` has a readable twin of each that defines it."""

@@ -1,4 +1,4 @@
-"""Short names for what most functions take and return; docstrings give the axes of arrays."""
+"""Short names of array types; docstrings give the axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
-# kept draws; and where these or what is computed from them may come
+# kept draws; and either these or what is computed from them
 Singles = NDArray[np.float32]
 Reals = NDArray[np.floating]
 Ints = NDArray[np.int64]

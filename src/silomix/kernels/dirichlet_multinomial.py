@@ -1,4 +1,4 @@
-"""Sums over silos and clusters that a draw of drift needs: compiled, with readable twins in tests.
+"""Dirichlet–multinomial sums over silos and clusters, for draws under drift.
 
 A silo's level counts n around a shared profile m are Dirichlet–multinomial(κ m): each silo has a
 profile of its own, which is integrated out. Randomness comes from a NumPy generator, in a stated
@@ -16,29 +16,29 @@ from silomix.kernels.arrays import Floats, Ints, Rng
 
 # the values of κ; the last is the model without drift
 GRID = np.append(np.geomspace(3.0, 3000.0, 25), np.inf)
-# from here on the terms of Stirling's series that are used miss by less than 1e-9
+# above this, the error of the terms of Stirling's series in use is below 1e-9
 STIRLING = 8.0
-# tables rarer than this are looked for by skipping ahead
+# tables with a smaller probability are found by geometric skips
 DENSE = 0.2
-# nobody will open a table whose probability is smaller
+# tables with a smaller probability are neglected
 NEVER = 1e-13
-# tables of more customers are drawn together where the shape, too, is larger: as for sums of large
-# counts. For levels it never is: their shapes are at most those of `GRID`.
+# if both the customers and the shape exceed this, as for sums of large counts, their tables are
+# drawn from a normal approximation; for levels the shape is at most that of `GRID`
 MANY = 50_000
-# a sum of that many coins is as good as normal with this variance
+# variance above which a sum of Bernoulli variables is taken as normal
 NORMAL = 300.0
 
 
 @njit(cache=True, inline="always")
 def _stirling(z: float) -> float:
-    """Return ln Γ(z) without its constant, for z of at least `STIRLING`."""
+    """Compute ln Γ(z) without its constant, for z of at least `STIRLING`."""
     r = 1.0 / z
     return (z - 0.5) * math.log(z) - z + r * (1 / 12 - r * r * (1 / 360 - r * r / 1260))
 
 
 @njit(cache=True)
 def log_rising(x: float, n: int) -> float:
-    """Return ln Γ(x + n) − ln Γ(x) for x > 0 and a whole n: ln x(x + 1)…(x + n − 1)."""
+    """Rising factorial, ln Γ(x + n) − ln Γ(x), for x > 0 and a whole n."""
     if n <= STIRLING:
         return _short_rising(x, n)
     return _stirling(x + n) - _log_gamma(x)
@@ -54,7 +54,7 @@ def _short_rising(x: float, n: int) -> float:
 
 @njit(cache=True)
 def _log_gamma(x: float) -> float:
-    """Return ln Γ(x) without the constant of Stirling's series."""
+    """Compute ln Γ(x) without the constant of Stirling's series."""
     if x >= STIRLING:
         return _stirling(x)
     product = 1.0
@@ -66,7 +66,7 @@ def _log_gamma(x: float) -> float:
 
 @njit(cache=True, nogil=True)
 def log_probability(counts: Ints, mean: Floats, first: int, last: int, kappa: float) -> float:
-    """Return Σ over silos and clusters of ln p(counts of one variable | mean, κ), for one chain.
+    """Log likelihood of one variable's counts given mean and κ, over silos and clusters.
 
     The counts are those of a sequence of cells, so there is no multinomial coefficient; at κ = ∞
     every silo's profile is the mean.
@@ -74,7 +74,7 @@ def log_probability(counts: Ints, mean: Floats, first: int, last: int, kappa: fl
     Parameters
     ----------
     counts : (silo, cluster, level); mean : (cluster, level)
-    first, last : the variable's levels, from `first` up to and without `last`.
+    first, last : the variable's levels, `first` to before `last`.
     """
     total = 0.0
     silos, clusters, _ = counts.shape
@@ -83,7 +83,7 @@ def log_probability(counts: Ints, mean: Floats, first: int, last: int, kappa: fl
         for level in range(first, last):
             cells = 0
             shape = kappa * mean[cluster, level]
-            # ln Γ(κm) is the same for all silos: added once, as often as it is needed
+            # ln Γ(κm) is the same for all silos: added once, times their number
             long = 0
             for silo in range(silos):
                 n = counts[silo, cluster, level]
@@ -109,17 +109,17 @@ def log_probability(counts: Ints, mean: Floats, first: int, last: int, kappa: fl
 
 @njit(cache=True)
 def _draw_many(shape: float, n: int, rng: Rng) -> int:
-    """Draw Σ_{0<i<n} Bernoulli(a / (a + i)) for a large n by its mean and variance.
+    """Draw Σ_{0<i<n} Bernoulli(a / (a + i)) for a large n from a normal approximation.
 
-    Where the variance is small nearly all open a table: how many do not is Poisson.
+    Where the variance is small nearly all open a table, and the number that do not is Poisson.
     """
     first, last = shape + 0.5, shape + n - 0.5
     mean = shape * math.log1p((n - 1) / first)
     variance = mean - shape * shape * (n - 1) / (first * last)
     if variance < NORMAL:
         return n - 1 - min(rng.poisson(max(n - 1 - mean, 0.0)), n - 1)
-    drawn = round(mean + math.sqrt(variance) * rng.standard_normal())
-    return min(max(drawn, 0), n - 1)
+    tables = round(mean + math.sqrt(variance) * rng.standard_normal())
+    return min(max(tables, 0), n - 1)
 
 
 @njit(cache=True)
@@ -127,7 +127,7 @@ def draw_tables(shape: float, n: int, rng: Rng) -> int:
     """Draw Σ_{i<n} Bernoulli(a / (a + i)): the tables that n customers open (Antoniak, 1974).
 
     Where tables are rare the next one is found by a geometric skip under a bound on their
-    probability, and kept with the ratio of the two: the same law, in steps of the tables' number.
+    probability, and accepted with the ratio of the two: exact, in time proportional to the tables.
     """
     if n == 0:
         return 0
@@ -159,7 +159,7 @@ def draw_all_tables(shapes: Floats, counts: Ints, rng: Rng) -> Ints:
 
     Parameters
     ----------
-    shapes, counts : of the same axes, and so are the tables.
+    shapes, counts : arrays of the same shape, which the result has too.
     """
     tables = np.empty_like(counts)
     for place in range(counts.size):
@@ -170,7 +170,7 @@ def draw_all_tables(shapes: Floats, counts: Ints, rng: Rng) -> Ints:
 
 @njit(cache=True, nogil=True)
 def sum_tables(counts: Ints, mean: Floats, kappa: Floats, offsets: Ints, rng: Rng) -> Ints:
-    """Add up the silos' table counts; at κ = ∞ every cell counts: (chain, cluster, level).
+    """Sum the silos' table counts; at κ = ∞ every cell counts: (chain, cluster, level).
 
     Parameters
     ----------
@@ -198,17 +198,17 @@ def sum_tables(counts: Ints, mean: Floats, kappa: Floats, offsets: Ints, rng: Rn
 def draw_from_grid(
     counts: Ints, mean: Floats, current: Ints, log_odds: Floats, offsets: Ints, tried: int, rng: Rng
 ) -> Ints:
-    """Draw where κ of each chain and variable is on the grid.
+    """Draw the index of κ on the grid, for each chain and variable.
 
     The finite part of the grid is represented by `tried` of its points, drawn at random with the
-    current one among them. A set that holds y is drawn equally often from every finite y, and
-    (points / tried) times less often from infinity: with that factor the draw within the set
-    leaves the law on the whole grid as it is.
+    current one among them. A set that contains y is drawn with equal probability from every finite
+    y, and (points / tried) times less often from infinity: with that factor the draw within the
+    set leaves the distribution on the whole grid invariant.
 
     Parameters
     ----------
     counts : (silo, chain, cluster, level); mean : (chain, cluster, level)
-    current : (chain, variable), places on the grid.
+    current : (chain, variable), indices on the grid.
     log_odds : (chain,), prior log odds of all finite points together against infinity.
     """
     points = len(GRID) - 1
@@ -217,14 +217,14 @@ def draw_from_grid(
     values = np.empty(tried + 1)
     for chain in range(current.shape[0]):
         for variable in range(current.shape[1]):
-            now = current[chain, variable]
+            index = current[chain, variable]
             start = 0
-            if now < points:  # bring the current point to the front
-                order[order == now], order[0] = order[0], now
+            if index < points:  # bring the current point to the front
+                order[order == index], order[0] = order[0], index
                 start = 1
             for place in range(start, tried):  # a random sample of the others behind it
-                other = place + int(rng.random() * (points - place))
-                order[place], order[other] = order[other], order[place]
+                swap = place + int(rng.random() * (points - place))
+                order[place], order[swap] = order[swap], order[place]
             first, last = offsets[variable], offsets[variable + 1]
             largest = -np.inf
             for place in range(tried + 1):

@@ -1,9 +1,10 @@
-"""Rows as sufficient statistics: labels, expected sums and memberships for any exponential family.
+"""Rows as sufficient statistics: labels, expected sums, memberships for exponential families.
 
 A row is its features T(x), a missing cell zeros, and a cluster its natural parameters η: the log
-density of the row is T(x) · η, up to what no cluster changes. Four rows are weighed together, with
-eight clusters side by side in a vector. Each score is a sum over the features in their order, and
-sums over rows run in the order of the rows: no result depends on the number of threads.
+density of the row is T(x) · η, up to a term that is the same for all clusters. Four rows are scored
+together, with eight clusters side by side in a vector. Each score is a sum over the features in
+their order, and sums over rows run in the order of the rows: no result depends on the number of
+threads.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS, SMALLEST
 from silomix.kernels.random_numbers import draw_gammas, fold_bits, uniform
 from silomix.kernels.vector_instructions import DOUBLE_LANES, add_products, exponentials
 
-# what labels make of rows: labels, (row,); members, (cluster,); statistics, (cluster, feature)
+# labels and sums by label: labels, (row,); members, (cluster,); statistics, (cluster, feature)
 Labelled = tuple[Bytes, Floats, Floats]
 # and by draw: log-likelihood, (draw,); members, (draw, cluster); statistics
 ByDraw = tuple[Floats, Floats, Floats]
 # room for scores, masses and totals of the rows that are weighed together, see `_weigh`
 Room = tuple[Floats, Floats, Floats]
-# how chains are drawn: key, concentration of the weights, sweeps
-How = tuple[np.uint64, float, int]
+# how chains are sampled: key, concentration of the weights, sweeps
+Job = tuple[np.uint64, float, int]
 
-# rows weighed together, whose sums fit the registers; and those that are left, one by one
+# rows scored together, whose sums fit the registers; and remaining rows, one by one
 ROWS = 4
 TOGETHER, ALONE = (0,) * ROWS, (0,)
-# log weight of a cluster that pads
+# log weight of a padding cluster
 NO_WEIGHT = -1e300
 
 
@@ -58,7 +59,7 @@ def _make_room(width: int) -> Room:
 
 @kernel
 def _weigh(features: Floats, first: int, natural: Floats, log_weights: Floats, room: Room) -> int:
-    """Weigh the clusters of the next rows from `first` on; return how many rows: `ROWS` at most.
+    """Score the clusters for the next rows from `first` on; return how many rows: `ROWS` at most.
 
     Written into `room`, (row, …) each, are the scores ln(weight) + T · η by cluster; the masses,
     their exponentials but for a factor; and the sum of those, and ln of the whole sum.
@@ -70,8 +71,8 @@ def _weigh(features: Floats, first: int, natural: Floats, log_weights: Floats, r
             add_products(features, first, natural, log_weights, lane, scores, TOGETHER)
         else:
             for row in range(rows):
-                own = scores[row:]
-                add_products(features, first + row, natural, log_weights, lane, own, ALONE)
+                scores_of = scores[row:]
+                add_products(features, first + row, natural, log_weights, lane, scores_of, ALONE)
     for row in range(rows):
         largest = scores[row, 0]
         for cluster in range(1, width):
@@ -89,14 +90,14 @@ def _weigh(features: Floats, first: int, natural: Floats, log_weights: Floats, r
 def draw_labels(
     key: np.uint64, features: Floats, natural: Floats, log_weights: Floats, out: Labelled
 ) -> float:
-    """Draw each row's label given the parameters, and add up what the labels make of the rows.
+    """Draw each row's label given the parameters, and sum the rows by label.
 
     Parameters
     ----------
     key : row i draws from (key, i).
     features : (row, feature)
     natural, log_weights : (feature, cluster) and (cluster,), `in_vectors`.
-    out : what was there is written over.
+    out : overwritten.
 
     Returns
     -------
@@ -113,10 +114,10 @@ def draw_labels(
         for place in range(rows):
             row = first + place
             log_likelihood += totals[place, 1]
-            left = uniform(fold_bits(key, row)) * totals[place, 0]
+            remaining = uniform(fold_bits(key, row)) * totals[place, 0]
             chosen = 0
-            while chosen < clusters - 1 and masses[place, chosen] <= left:
-                left -= masses[place, chosen]
+            while chosen < clusters - 1 and masses[place, chosen] <= remaining:
+                remaining -= masses[place, chosen]
                 chosen += 1
             labels[row] = chosen
             members[chosen] += 1.0
@@ -127,19 +128,19 @@ def draw_labels(
 
 @kernel
 def draw_chains(
-    features: Floats, natural: Floats, how: How, weights: Floats, out: ByDraw, begin: int, end: int
+    features: Floats, natural: Floats, job: Job, weights: Floats, out: ByDraw, begin: int, end: int
 ) -> None:
-    """Draw labels of chains begin … end − 1 given their parameters, and their weights given those.
+    """Draw labels of chains begin … end − 1 given parameters, and weights given labels.
 
-    As `silomix.kernels.gibbs_sweep.draw_given_parameters`, keys and all.
+    As `silomix.kernels.gibbs_sweep.draw_given_parameters`, with the same keys.
 
     Parameters
     ----------
     features : (row, feature); natural : (chain, feature, cluster in vectors)
-    how : key, alpha and sweeps.
+    job : key, alpha and sweeps.
     weights : (chain, cluster), in and out; out : by chain.
     """
-    (key, alpha, sweeps), (log_likelihood, members, statistics) = how, out
+    (key, alpha, sweeps), (log_likelihood, members, statistics) = job, out
     clusters, labels = weights.shape[1], np.empty(len(features), dtype=np.uint8)
     logs, shares = np.full(natural.shape[2], NO_WEIGHT), np.empty(clusters)
     for chain in range(begin, end):
@@ -147,10 +148,10 @@ def draw_chains(
             below = fold_bits(fold_bits(key, chain), sweep)
             for cluster in range(clusters):
                 logs[cluster] = math.log(max(weights[chain, cluster], SMALLEST))
-            own = labels, members[chain], statistics[chain]
-            found = draw_labels(fold_bits(below, LABELS), features, natural[chain], logs, own)
+            sums = labels, members[chain], statistics[chain]
+            value = draw_labels(fold_bits(below, LABELS), features, natural[chain], logs, sums)
             if sweep == 0:
-                log_likelihood[chain] = found
+                log_likelihood[chain] = value
             if alpha > 0.0:
                 draw_gammas(fold_bits(below, PARAMETERS), members[chain] + alpha, shares)
                 weights[chain] = shares / shares.sum()
@@ -158,7 +159,7 @@ def draw_chains(
 
 @kernel
 def add_by_label(features: Floats, labels: Array, members: Floats, statistics: Floats) -> None:
-    """Add up the rows of each label: members (cluster,), statistics (cluster, feature), in, out."""
+    """Sum the rows of each label: members (cluster,), statistics (cluster, feature), in, out."""
     for row in range(len(features)):
         members[labels[row]] += 1.0
         for feature in range(features.shape[1]):
@@ -188,7 +189,7 @@ def _expect(
 def expected_sums(
     features: Floats, natural: Floats, log_weights: Floats, threads: int = 1
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the log-likelihood of the rows and what they are expected to add up to, by draw.
+    """Log-likelihood and expected sufficient statistics of the rows, by draw.
 
     Parameters
     ----------
@@ -219,11 +220,11 @@ def _share(
     draws, width = log_weights.shape
     room = _make_room(width)
     _, masses, totals = room
-    by_draw, some = np.empty((ROWS, draws)), features[:end]
+    by_draw, upto = np.empty((ROWS, draws)), features[:end]
     for first in range(begin, end, ROWS):
         rows = min(ROWS, end - first)
         for draw in range(draws):
-            _weigh(some, first, natural[draw], log_weights[draw], room)
+            _weigh(upto, first, natural[draw], log_weights[draw], room)
             for place in range(rows):
                 by_draw[place, draw] = totals[place, 1]
                 for cluster in range(membership.shape[1]):
@@ -238,7 +239,7 @@ def _share(
 def share_features(
     features: Floats, natural: Floats, log_weights: Floats, threads: int = 1
 ) -> tuple[Floats, Floats]:
-    """Return what all draws together say of each row.
+    """Membership and predictive density of each row, averaged over draws.
 
     Parameters
     ----------

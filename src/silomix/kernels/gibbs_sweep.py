@@ -1,12 +1,12 @@
-"""The Gibbs sweep, fast: the chain of its readable twin in the tests, label for label.
+"""The compiled Gibbs sweep: the same chain as its readable twin, label for label.
 
 Fendler et al. (2026), section 4.2: labels given weights and probabilities, then weights and
 probabilities given labels, under Dirichlet priors.
 
-What makes it fast: fused variables (`layout`), linear space instead of logarithms, float32
-vectors of 16 components (`vector_instructions`), counter-based randomness (`random_numbers`),
-byte-wide counters. What keeps it exact: a draw that falls within the rounding bound of a boundary
-is made again in float64, in the order of the definition (`_exact_label`).
+Speed comes from fused variables (`layout`), probabilities instead of logarithms, float32
+vectors of 16 components (`vector_instructions`), counter-based random numbers (`random_numbers`)
+and byte-wide counters. It is exact: a draw within the rounding bound of a boundary is repeated in
+float64, in the order of the definition (`_exact_label`).
 
 Nothing here uses prange: the kernels release the GIL, and `threads` rows of working memory let a
 pool share one sweep.
@@ -26,7 +26,7 @@ from silomix.kernels.vector_instructions import add_bytes, lanes_not_above, mult
 
 # branches below the key of an iteration
 START, PARAMETERS, LABELS = 0, 1, 2
-# no probability is drawn smaller: a product of two is still a float64 above zero
+# lower bound of drawn probabilities: a product of two is still a float64 above zero
 SMALLEST = 2.0**-300
 # blocks between flushes: 7 × 64 / 2 = 224 additions fit a byte
 FLUSH = 7
@@ -34,10 +34,10 @@ FLUSH = 7
 
 @njit(cache=True, nogil=True)
 def start(key, labels, components):
-    """Fill `labels` (out) with random components, every one equally likely."""
-    below = fold_bits(fold_bits(key, 0), START)
+    """Fill `labels` (out) with uniformly random components."""
+    start_key = fold_bits(fold_bits(key, 0), START)
     for i in range(labels.size):
-        labels[i] = np.uint8(uniform(fold_bits(below, i)) * components)
+        labels[i] = np.uint8(uniform(fold_bits(start_key, i)) * components)
 
 
 def count(work: Workspace, labels: Bytes) -> None:
@@ -80,8 +80,8 @@ def draw_parameters(key, work, alpha, beta):
 def fuse_tables(work, members):
     """Turn weights and table (in) into scaled and fused float32 vectors (out).
 
-    `members` only chooses the scale: a level's divisor is its largest entry among components
-    that hold rows, since the others may be far off.
+    `members` only chooses the scale: a level's divisor is its largest entry among occupied
+    components, since those of empty ones may be far off.
     """
     layout, scaled, grown, fused = work.layout, work.scaled, work.grown, work.fused
     levels, components = work.table.shape
@@ -121,7 +121,7 @@ def fuse_tables(work, members):
 
 @njit(cache=True, error_model="numpy")
 def _exact_label(layout, row, parameters, u, masses):
-    """Draw one label exactly as the definition does; also log p(row), scaled as the vectors."""
+    """Draw one label exactly as defined; also log p(row), scaled as the vectors."""
     weights, table, log_scales = parameters
     components = masses.size
     exponent = 0
@@ -157,7 +157,7 @@ def _exact_label(layout, row, parameters, u, masses):
 
 @njit(cache=True, inline="always")
 def _nearly_label(masses, prefix, flat_prefix, j, bits, margin, vectors):
-    """Draw the label of row j of a block in float32; also whether rounding cannot change it."""
+    """Draw the label of row j of a block in float32; also whether it is surely exact."""
     n_vectors = len(vectors)
     total = prefix[j, LANES - 1]
     threshold = np.float32(np.int32(bits >> U64(40))) * np.float32(2.0**-24) * total
@@ -304,7 +304,7 @@ def gather(work):
 
 @njit(cache=True, nogil=True)
 def log_likelihood(work):
-    """Return log p(rows | parameters) of the last label draw, blocks added in their order."""
+    """Log p(rows | parameters) at the last label draw, blocks added in their order."""
     total = 0.0
     for j in range(work.log_scale.size):
         total += work.layout.level_totals[j] * work.log_scale[j]
@@ -315,7 +315,7 @@ def log_likelihood(work):
 
 @njit(cache=True, nogil=True)
 def keep(work, labels, kept, draw):
-    """Copy the current state into place `draw` of `kept` (out)."""
+    """Copy the current state to draw `draw` of `kept` (out)."""
     kept.labels[draw] = labels
     kept.members[draw] = work.members
     kept.log_likelihood[draw] = log_likelihood(work)
@@ -325,16 +325,16 @@ def keep(work, labels, kept, draw):
 
 @njit(cache=True, nogil=True)
 def run(key, first, last, burn_in, thin, work, alpha, beta, labels, kept):
-    """Run sweeps first … last, numbered from one, on `labels` (in, out); keep what is due.
+    """Run sweeps first … last, numbered from one, on `labels` (in, out), and keep thinned draws.
 
     work.members and work.counts must be those of `labels` on entry, and are on return.
     """
     for iteration in range(first, last + 1):
         late = iteration - burn_in
         due = late > 0 and late % thin == 0
-        below = fold_bits(key, iteration)
-        draw_parameters(fold_bits(below, PARAMETERS), work, alpha, beta)
-        draw_labels(fold_bits(below, LABELS), work, 0, 0, labels.size, labels, due)
+        sweep_key = fold_bits(key, iteration)
+        draw_parameters(fold_bits(sweep_key, PARAMETERS), work, alpha, beta)
+        draw_labels(fold_bits(sweep_key, LABELS), work, 0, 0, labels.size, labels, due)
         gather(work)
         if due:
             keep(work, labels, kept, late // thin - 1)
@@ -342,17 +342,17 @@ def run(key, first, last, burn_in, thin, work, alpha, beta, labels, kept):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_given_parameters(
-    key, first, last, work, labels, alpha, inner_sweeps, weights, probabilities, drawn
+    key, first, last, work, labels, alpha, inner_sweeps, weights, probabilities, out
 ):
-    """Draw labels of many chains given their parameters: the silo's part of a polish round.
+    """Draw labels of many chains given parameters: the silo's part of a polish round.
 
     For chains first … last − 1: weights (chain, cluster; in, out) and probabilities (chain,
     cluster, level; in) are given; the rows' labels are drawn `inner_sweeps` times, each time
     followed by new weights ~ Dirichlet(alpha + members) unless alpha is zero. Leaves the last
     labels' counts (chain, cluster, level) and members (chain, cluster), and the log-likelihood
-    at the parameters received (chain), in `drawn` (out).
+    at the parameters received (chain), in `out`.
     """
-    counts, members, likelihoods = drawn
+    counts, members, likelihoods = out
     everyone = np.ones_like(work.members)
     shares = np.empty_like(work.weights)
     for chain in range(first, last):

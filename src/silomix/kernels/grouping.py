@@ -1,4 +1,4 @@
-"""Groups of clusters scored and sampled by their evidence: compiled, with readable twins in tests.
+"""Evidence and sampling of groups of clusters: compiled, with readable twins in tests.
 
 A group of counts n, summed over its members, has the evidence of a Dirichlet–multinomial,
 
@@ -18,38 +18,38 @@ import numpy as np
 from silomix.kernels.arrays import Bools, Floats, Ints, Rng
 from silomix.kernels.compilation import kernel
 
-# a bound on a gain is trusted up to this, times what was added up
+# relative rounding error of a bound on a gain
 ROUNDING = 1e-9
 
 
 @kernel
 def log_marginal(
-    counts: Floats, more: Floats, sign: float, prior: Floats, first: int, last: int
+    counts: Floats, change: Floats, sign: float, prior: Floats, first: int, last: int
 ) -> float:
-    """Return one variable's part of g(counts + sign · more), without what only the prior decides.
+    """One variable's part of g(counts + sign · more), up to a constant of the prior.
 
     Parameters
     ----------
-    counts, more, prior : (level,)
-    first, last : the variable's levels, from `first` up to and without `last`.
+    counts, change, prior : (level,)
+    first, last : the variable's levels, `first` to before `last`.
     """
     total, value = 0.0, 0.0
     for level in range(first, last):
-        parameter = prior[level] + counts[level] + sign * more[level]
+        parameter = prior[level] + counts[level] + sign * change[level]
         total += parameter
         value += math.lgamma(parameter)
     return value - math.lgamma(total)
 
 
 class Weighed(NamedTuple):
-    """Groups that may join, and the evidence of each, written in place.
+    """Groups that may merge, and the evidence of each, updated in place.
 
     Attributes
     ----------
     counts : (group, level)
-    evidence : (group, variable), g of those.
-    room : (group, variable + 1), from each variable on, the most that the group can add to the gain
-        of joining another.
+    evidence : (group, variable), g of the counts.
+    room : (group, variable + 1), upper bound, from each variable on, of the group's contribution to
+        the gain of a merger.
     prior : (level,); offsets : (variable + 1,)
     """
 
@@ -62,35 +62,34 @@ class Weighed(NamedTuple):
 
 @kernel
 def weigh_groups(groups: Weighed, begin: int, end: int) -> None:
-    """Bring evidence and room of the groups from `begin` to before `end` up to date.
+    """Update evidence and room of the groups `begin` to before `end`.
 
-    Since g is convex, a variable adds at most r(n_a) + r(n_b) to the gain of joining two groups,
-    r(n) = ½ g(2n) − g(n), which is what it adds where their counts are equal.
+    Since g is convex, a variable adds at most r(n_a) + r(n_b) to the gain of merging two groups,
+    r(n) = ½ g(2n) − g(n), which it attains where their counts are equal.
     """
     counts, evidence, room, prior, offsets = groups
     for q in range(len(offsets) - 2, -1, -1):
         first, last = offsets[q], offsets[q + 1]
         empty = log_marginal(counts[begin], counts[begin], -1.0, prior, first, last)
         for group in range(begin, end):
-            own = counts[group]
-            evidence[group, q] = log_marginal(own, own, 0.0, prior, first, last) - empty
-            twice = log_marginal(own, own, 1.0, prior, first, last) - empty
+            n = counts[group]
+            evidence[group, q] = log_marginal(n, n, 0.0, prior, first, last) - empty
+            twice = log_marginal(n, n, 1.0, prior, first, last) - empty
             room[group, q] = room[group, q + 1] + 0.5 * twice - evidence[group, q]
 
 
 @kernel
 def gains_above(
-    groups: Weighed, one: int, others: Ints, start: Floats, floor: Floats, best_only: bool
+    groups: Weighed, a: int, others: Ints, start: Floats, floor: Floats, best_only: bool
 ) -> Floats:
-    """Return start + g(n_a + n_b) − g(n_a) − g(n_b) of one group with others, where it counts.
+    """Gains of merging one group with others, start + g(n_a + n_b) − g(n_a) − g(n_b).
 
-    A pair is given up as soon as the variables that are left cannot bring it up to its floor any
-    more.
+    A pair is abandoned as soon as the remaining variables cannot lift its gain to its floor.
 
     Parameters
     ----------
-    others, start, floor : (other,)
-    best_only : whether only the largest counts: then every one found is a floor for the next.
+    others, start, floor : (other,), groups, and offset and smallest useful gain of each.
+    best_only : whether only the largest is needed: then each gain is a floor for the next.
 
     Returns
     -------
@@ -104,32 +103,32 @@ def gains_above(
         empty[q] = log_marginal(nothing, nothing, 0.0, prior, offsets[q], offsets[q + 1])
     gains = start.copy()
     best = -np.inf
-    for place, other in enumerate(others):
+    for place, b in enumerate(others):
         least = max(best, floor[place])
         for q in range(variables):
-            gain, left = gains[place], room[one, q] + room[other, q]
-            if gain + left < least - ROUNDING * (1.0 + left + abs(gain)):
+            gain, remaining = gains[place], room[a, q] + room[b, q]
+            if gain + remaining < least - ROUNDING * (1.0 + remaining + abs(gain)):
                 gains[place] = -np.inf
                 break
             first, last = offsets[q], offsets[q + 1]
-            joint = log_marginal(counts[one], counts[other], 1.0, prior, first, last)
-            gains[place] += joint - empty[q] - evidence[one, q] - evidence[other, q]
+            joint = log_marginal(counts[a], counts[b], 1.0, prior, first, last)
+            gains[place] += joint - empty[q] - evidence[a, q] - evidence[b, q]
         if best_only:
             best = max(best, gains[place])
     return gains
 
 
 @kernel
-def log_group(counts: Floats, more: Floats, sign: float, prior: Floats, offsets: Ints) -> float:
-    """Return g(counts + sign · more), without what only the prior decides."""
+def log_group(counts: Floats, change: Floats, sign: float, prior: Floats, offsets: Ints) -> float:
+    """Compute g(counts + sign · more), up to a constant of the prior."""
     value = 0.0
     for q in range(len(offsets) - 1):
-        value += log_marginal(counts, more, sign, prior, offsets[q], offsets[q + 1])
+        value += log_marginal(counts, change, sign, prior, offsets[q], offsets[q + 1])
     return value
 
 
 class Blocks(NamedTuple):
-    """What is grouped, and the prior of a group's profile.
+    """Blocks of rows to be grouped, and the prior of a group's profile.
 
     Attributes
     ----------
@@ -137,7 +136,7 @@ class Blocks(NamedTuple):
     silo : (block,), numbered without gaps.
     alone : (block,), g of each by itself.
     prior : (level,); offsets : (variable + 1,)
-    log_join_odds : what each join adds to the log prior of a grouping.
+    log_join_odds : term of the log prior of a grouping for each join.
     """
 
     counts: Floats
@@ -155,12 +154,12 @@ class Grouping(NamedTuple):
     ----------
     group : (block,)
     counts : (group, level)
-    evidence : (group,), g of those, without what only the prior decides.
+    evidence : (group,), g of the counts, up to a constant of the prior.
     members : (group,), blocks in each.
-    held : (group, silo), whether one of them is of the silo.
-    contents : (group,), counts up whenever a block comes or goes.
+    held : (group, silo), whether the group has a block of the silo.
+    contents : (group,), version of the group, which rises whenever a block enters or leaves.
     gains : (block, group), g(n + n_b) − g(n), n the group's counts without the block.
-    known : (block, group), the contents of the group of which that is the gain.
+    known : (block, group), version of the group for which that gain was computed.
     """
 
     group: Ints
@@ -175,12 +174,12 @@ class Grouping(NamedTuple):
 
 @kernel
 def sample_groupings(blocks: Blocks, start: Ints, burn_in: int, sweeps: int, rng: Rng) -> Ints:
-    """Sample groupings from `start`, (block,); count those that put two into one: (block, block).
+    """Gibbs samples of groupings from `start`, (block,); counts of shared groups: (block, block).
 
     A grouping's probability is proportional to the product over its groups of Γ(blocks in it) and
     their evidence, times the odds of each join; no group has two blocks of one silo. A sweep draws
     the group of each block given all others', by one uniform number; then two blocks of every silo
-    that has two may exchange their groups. Work grows with blocks times occupied groups.
+    that has two may exchange their groups. The cost is proportional to blocks × occupied groups.
     """
     n_blocks, n_silos = len(start), blocks.silo.max() + 1
     state = Grouping(
@@ -211,7 +210,7 @@ def sample_groupings(blocks: Blocks, start: Ints, burn_in: int, sweeps: int, rng
 
 @kernel
 def add_up(blocks: Blocks, state: Grouping) -> None:
-    """Sum the counts of every group: sums that are only added to and taken from lose digits."""
+    """Sum the counts of every group afresh, since incremental sums accumulate rounding errors."""
     state.counts[:] = 0.0
     for block in range(len(state.group)):
         state.counts[state.group[block]] += blocks.counts[block]
@@ -221,21 +220,21 @@ def add_up(blocks: Blocks, state: Grouping) -> None:
 
 @kernel
 def weigh(blocks: Blocks, state: Grouping, group: int) -> None:
-    """Bring the evidence of a group up to date."""
+    """Update the evidence of a group."""
     counts = state.counts[group]
     state.evidence[group] = log_group(counts, counts, 0.0, blocks.prior, blocks.offsets)
 
 
 @kernel
 def draw_group(blocks: Blocks, state: Grouping, block: int, rng: Rng) -> None:
-    """Draw the group of one block given all others': an occupied one, or one of its own."""
-    own = state.group[block]
-    lonely = state.members[own] == 1
+    """Draw the group of one block given the others': an occupied one, or a new one."""
+    current = state.group[block]
+    is_singleton = state.members[current] == 1
     choices = np.empty(len(state.group) + 1, dtype=np.int64)
     masses = np.empty(len(state.group) + 1)
-    n, empty, group, seen = 0, -1, 0, 0
-    while seen < len(state.group):  # the groups behind the last block are empty
-        seen += state.members[group]
+    n, empty, group, blocks_seen = 0, -1, 0, 0
+    while blocks_seen < len(state.group):  # the groups behind the last block are empty
+        blocks_seen += state.members[group]
         if state.members[group] == 0:
             empty = group if empty < 0 else empty
         elif not state.held[group, blocks.silo[block]]:
@@ -243,15 +242,15 @@ def draw_group(blocks: Blocks, state: Grouping, block: int, rng: Rng) -> None:
             n += 1
         group += 1
     empty = group if empty < 0 else empty
-    choices[n] = own
+    choices[n] = current
     n += 1
     for place in range(n):
         group = choices[place]
-        others = state.members[group] - (group == own)
+        others = state.members[group] - (group == current)
         # alone in its group: odds 1, like an empty group, and no join
         odds = -blocks.log_join_odds if others == 0 else math.log(others)
         masses[place] = find_gain(blocks, state, block, group) + odds
-    if not lonely:
+    if not is_singleton:
         choices[n] = empty
         masses[n] = blocks.alone[block] - blocks.log_join_odds
         n += 1
@@ -263,19 +262,19 @@ def draw_group(blocks: Blocks, state: Grouping, block: int, rng: Rng) -> None:
     threshold, chosen = rng.random() * total, 0
     while chosen < n - 1 and masses[chosen] <= threshold:
         chosen += 1
-    if choices[chosen] != own:
+    if choices[chosen] != current:
         move(blocks, state, block, choices[chosen])
-        weigh(blocks, state, own)
+        weigh(blocks, state, current)
         weigh(blocks, state, choices[chosen])
 
 
 @kernel
 def find_gain(blocks: Blocks, state: Grouping, block: int, group: int) -> float:
-    """Return the gain of a block with a group, looked up if the group is as it was."""
+    """Gain of a block in a group, from the cache if the group is unchanged."""
     if state.known[block, group] != state.contents[group]:
         sign = -1.0 if state.group[block] == group else 1.0
-        counts, own = state.counts[group], blocks.counts[block]
-        changed = log_group(counts, own, sign, blocks.prior, blocks.offsets)
+        counts, block_counts = state.counts[group], blocks.counts[block]
+        changed = log_group(counts, block_counts, sign, blocks.prior, blocks.offsets)
         state.gains[block, group] = sign * (changed - state.evidence[group])
         state.known[block, group] = state.contents[group]
     return state.gains[block, group]
@@ -283,11 +282,11 @@ def find_gain(blocks: Blocks, state: Grouping, block: int, group: int) -> float:
 
 @kernel
 def exchange(blocks: Blocks, state: Grouping, silo: int, rng: Rng) -> None:
-    """Draw which of two blocks of one silo is in which of their groups.
+    """Gibbs exchange of the groups of two blocks of one silo.
 
-    One at a time they could change places only by way of a group of their own. The odds of a
-    change are the ratio of the evidence, which a logistic threshold draws; Metropolis would
-    always exchange equal blocks, and two silos doing so in each sweep come back to the start.
+    By single moves they could swap only by way of a new group. The odds of a swap are the ratio
+    of the evidence, drawn with a logistic threshold; Metropolis would always swap equal blocks,
+    and two silos that do so in each sweep return to the start.
     """
     its_blocks: Ints = np.flatnonzero(blocks.silo == silo)
     size = len(its_blocks)
@@ -299,34 +298,34 @@ def exchange(blocks: Blocks, state: Grouping, silo: int, rng: Rng) -> None:
         b = size - 1
     if rng.integers(0, 2) == 0:
         a, b = b, a
-    one, other = its_blocks[a], its_blocks[b]
-    own, to = state.group[one], state.group[other]
-    shift = blocks.counts[other] - blocks.counts[one]
-    rise = log_group(state.counts[own], shift, 1.0, blocks.prior, blocks.offsets)
-    rise += log_group(state.counts[to], shift, -1.0, blocks.prior, blocks.offsets)
-    if rise - state.evidence[own] - state.evidence[to] > rng.logistic(0.0, 1.0):
-        move(blocks, state, one, to)
-        move(blocks, state, other, own)
-        state.held[to, silo] = True  # the silo has left neither
-        weigh(blocks, state, own)
-        weigh(blocks, state, to)
+    block_a, block_b = its_blocks[a], its_blocks[b]
+    group_a, group_b = state.group[block_a], state.group[block_b]
+    shift = blocks.counts[block_b] - blocks.counts[block_a]
+    rise = log_group(state.counts[group_a], shift, 1.0, blocks.prior, blocks.offsets)
+    rise += log_group(state.counts[group_b], shift, -1.0, blocks.prior, blocks.offsets)
+    if rise - state.evidence[group_a] - state.evidence[group_b] > rng.logistic(0.0, 1.0):
+        move(blocks, state, block_a, group_b)
+        move(blocks, state, block_b, group_a)
+        state.held[group_b, silo] = True  # each group still has a block of the silo
+        weigh(blocks, state, group_a)
+        weigh(blocks, state, group_b)
 
 
 @kernel
-def move(blocks: Blocks, state: Grouping, block: int, to: int) -> None:
-    """Move a block into another group; the groups' evidence is left to the caller."""
-    own, silo = state.group[block], blocks.silo[block]
-    state.group[block] = to
-    state.members[own] -= 1
-    state.members[to] += 1
-    state.held[own, silo] = False
-    state.held[to, silo] = True
-    state.counts[to] += blocks.counts[block]
-    state.counts[own] -= blocks.counts[block]
-    if state.members[own] == 0:
-        state.counts[own] = 0.0
-    for group in (own, to):
-        # its gains are with the other blocks of a group: its own moves leave them as they are
+def move(blocks: Blocks, state: Grouping, block: int, target: int) -> None:
+    """Move a block into another group; the caller updates the groups' evidence."""
+    source, silo = state.group[block], blocks.silo[block]
+    state.group[block] = target
+    state.members[source] -= 1
+    state.members[target] += 1
+    state.held[source, silo] = False
+    state.held[target, silo] = True
+    state.counts[target] += blocks.counts[block]
+    state.counts[source] -= blocks.counts[block]
+    if state.members[source] == 0:
+        state.counts[source] = 0.0
+    for group in (source, target):
+        # a block's gains exclude itself, so that its own moves do not change them
         current = state.known[block, group] == state.contents[group]
         state.contents[group] += 1
         if current:

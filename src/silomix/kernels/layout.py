@@ -1,4 +1,4 @@
-"""How a shard lies in memory for the compiled sweep: fused variables and one-hot bytes.
+"""Memory layout of a shard for the compiled sweep: fused variables and one-hot bytes.
 
 Neighbouring variables are fused into one code over the combinations that occur, so that a row's
 mass is a product of a few table rows instead of one per variable (94 binary variables become
@@ -16,7 +16,7 @@ import numpy as np
 
 from silomix.kernels.arrays import Array, Bools, Bytes, Codes, Floats, Ints, Singles
 
-# largest number of codes of a group of two variables or more: tried in turn
+# limits tried for the number of codes of a group of two variables or more
 GROUP_CODES = (8, 16, 32, 64, 128, 256, 512)
 # growing one entry of the fused table costs as much as multiplying one into 10 data rows
 GROWING_COST = 10
@@ -40,15 +40,15 @@ class Layout(NamedTuple):
     ----------
     codes : (row, variable), as in the shard; the exact path reads them.
     sizes, offsets : (variable,), (variable + 1,): K_q and where its levels start.
-    fused : (row, group), row of the fused table that holds the row's combination.
-    step_level : for each entry of each growing step the level it multiplies by, D for missing.
-    step_parent : the entry of the step before that it grows from, within the group.
+    fused : (row, group), row of the fused table with the row's combination.
+    step_level : for each entry of each growing step, the level it multiplies by, D for missing.
+    step_parent : the entry of the previous step that it extends, within the group.
     step_start : (step + 1,), where each step's entries start; one step per variable.
     group_step : (group + 1,), where each group's steps start.
     group_row : (group + 1,), where each group's rows start in the fused table.
     onehot : (row, byte), padded with zeros to a multiple of 16 bytes.
     byte_level : (byte,), the level each byte column counts; padding is left out.
-    remainder : variables whose level 0 is not stored: it is what the other levels leave.
+    remainder : variables whose level 0 is not stored: it is the total less the other levels.
     wide : variables counted cell by cell.
     level_totals : (level,), cells at each level; they never change.
     """
@@ -70,7 +70,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(codes: Codes, sizes: Ints) -> Layout:
-    """Return the layout of `codes` (row, variable), whose code K_q means missing."""
+    """Layout of `codes` (row, variable), whose code K_q means missing."""
     codes = np.ascontiguousarray(codes)
     columns = np.ascontiguousarray(codes.T)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -91,7 +91,7 @@ def lay_out(codes: Codes, sizes: Ints) -> Layout:
 
 
 def level_counts(codes: Codes, sizes: Ints, labels: Array, clusters: int) -> Ints:
-    """Return how often each level occurs in each cluster, missing cells left out.
+    """Frequency of each level in each cluster, without missing cells.
 
     Parameters
     ----------
@@ -110,11 +110,11 @@ def level_counts(codes: Codes, sizes: Ints, labels: Array, clusters: int) -> Int
 
 
 def aligned(shape: tuple[int, ...], dtype: type) -> Array:
-    """Return zeros whose first byte sits on a 64-byte boundary, as vector loads want."""
+    """Array of zeros that starts on a 64-byte boundary, as vector loads need."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, dtype=np.uint8)
-    first = -raw.__array_interface__["data"][0] % 64
-    return raw[first : first + size].view(dtype).reshape(shape)
+    offset = -raw.__array_interface__["data"][0] % 64
+    return raw[offset : offset + size].view(dtype).reshape(shape)
 
 
 def _one_hot(codes: Codes, sizes: Ints, offsets: Ints, complete: Bools) -> tuple[Bytes, Ints]:
@@ -136,7 +136,7 @@ class Workspace(
         "log_totals exact masses prefix byte_counts recent sums wide_sums member_sums zeros",
     )
 ):
-    """A laid-out shard, one draw of the parameters, the counts, and room for the label draw.
+    """A laid-out shard, one draw of the parameters, the counts, and buffers of the label draw.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class Workspace(
 
 
 def make_workspace(layout: Layout, components: int, threads: int = 1) -> Workspace:
-    """Return room for sweeps over a shard whose rows `threads` threads share."""
+    """Workspace for sweeps over a shard whose rows `threads` threads share."""
     rows, levels, width = len(layout.codes), int(layout.offsets[-1]), layout.onehot.shape[1]
     vectors = (0,) * -(-components // LANES)
     slots = len(vectors) * LANES
@@ -188,7 +188,7 @@ def make_workspace(layout: Layout, components: int, threads: int = 1) -> Workspa
 
 
 class KeptDraws(NamedTuple):
-    """Where one chain's kept draws go. Compiled code on disk names this class by its module.
+    """Arrays for one chain's kept draws. Cached compiled code names this class by its module.
 
     Attributes
     ----------
@@ -207,12 +207,12 @@ class KeptDraws(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One variable more in a group.
+    """One more variable in a group.
 
     Attributes
     ----------
-    code : (row,), the combination that each row has, kept for the last variable of a group.
-    parent : the combination that each grew from.
+    code : (row,), combination of each row, kept for the last variable of a group.
+    parent : the combination that each extends.
     level : of the variable, K_q for missing.
     """
 
@@ -222,7 +222,7 @@ class Step(NamedTuple):
 
 
 def _fuse(columns: Codes, sizes: Ints) -> list[list[Step]]:
-    """Join neighbouring variables into groups, as large as makes a whole sweep cheapest."""
+    """Join neighbouring variables into groups of the size that makes a sweep cheapest."""
     rows = columns.shape[1]
     trial = np.ascontiguousarray(columns[:, :: -(-rows // TRIAL_ROWS)])
 
@@ -255,7 +255,7 @@ def fuse(columns: Codes, sizes: Ints, limit: int) -> list[list[Step]]:
 
 
 def _table_steps(groups: list[list[Step]], sizes: Ints, offsets: Ints) -> dict[str, Array]:
-    """Write the groups down as flat arrays: see `Layout`."""
+    """The groups as flat arrays: see `Layout`."""
     steps = [step for group in groups for step in group]
     group_row = np.cumsum([0] + [len(group[-1].level) for group in groups])
     levels = [
@@ -280,7 +280,7 @@ def _grow(current: Ints | None, column: Codes, size: int) -> Step:
     A parent never has a larger code than its children, which lets the table grow in place.
     """
     wide = column.astype(np.int64) if current is None else current * (size + 1) + column
-    seen = np.flatnonzero(np.bincount(wide))
-    renumber = np.zeros(int(seen[-1]) + 1, dtype=np.int64)
-    renumber[seen] = np.arange(len(seen))
-    return Step(code=renumber[wide], parent=seen // (size + 1), level=seen % (size + 1))
+    occurring = np.flatnonzero(np.bincount(wide))
+    renumber = np.zeros(int(occurring[-1]) + 1, dtype=np.int64)
+    renumber[occurring] = np.arange(len(occurring))
+    return Step(code=renumber[wide], parent=occurring // (size + 1), level=occurring % (size + 1))

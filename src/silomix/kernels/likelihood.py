@@ -1,7 +1,7 @@
-"""Rows under many parameter draws at once: their likelihood, expected counts and memberships.
+"""Likelihood, expected counts and memberships of rows under many parameter draws.
 
-`expected_counts` sums over the rows what the aggregation needs of them, `share_rows` says of each
-row what the draws together say of its cluster.
+`expected_counts` computes the sums over rows that the aggregation needs, `share_rows` the
+membership of each row, averaged over draws.
 
 For the sums, eight draws are handled together, one in each lane of a vector: the table of level
 probabilities is (level, cluster, lane), so a row multiplies one contiguous stretch for each of its
@@ -13,7 +13,7 @@ are one. A row starts from the score of the most common level of every variable 
 for each cell that differs from it, which in sparse tables is a few steps instead of one for each
 variable.
 
-Their definitions in plain NumPy, in the tests, add up in another order: they agree to rounding.
+Their definitions in plain NumPy, in the tests, add in another order and agree up to rounding.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from silomix.kernels.vector_instructions import DOUBLE_LANES, exponentials
 
 # draws handled together: a cache line of float64
 LANES = 8
-# factors are at most one: a product above this has met no underflow on its way
+# factors are at most one: a product above this has not underflowed on its way
 SMALLEST_MASS = 2.0**-900
 # draws handled together for memberships: their steps stay in the second-level cache while the rows
 # pass
 TILE = 32
-# rows among which those that are equal are looked for: more would be copies of a long table
+# rows in a block within which equal rows are detected: larger ones would copy long tables
 BLOCK_ROWS = 2**14
 
 
 class ExpectedCounts(NamedTuple):
-    """A table's log-likelihood and what its rows are expected to add up to, draw by draw.
+    """Log-likelihood and expected counts of a table, draw by draw.
 
     Attributes
     ----------
     log_likelihood : (draw,), the labels summed out.
     members : (draw, cluster), expected rows by cluster.
-    cells : (draw, cluster, level), expected cells; missing ones count nowhere.
+    cells : (draw, cluster, level), expected cells; missing ones are not counted.
     """
 
     log_likelihood: Floats
@@ -60,7 +60,7 @@ class ExpectedCounts(NamedTuple):
 def expected_counts(
     weights: Floats, probabilities: Floats, rows: RowTable, threads: int = 1
 ) -> ExpectedCounts:
-    """Return log p(rows | draw) and the expected counts under P(cluster | row, draw).
+    """Log-likelihood of the rows, and expected counts under P(cluster | row, draw).
 
     The cost is proportional to draws × rows × clusters × columns.
 
@@ -73,34 +73,34 @@ def expected_counts(
     if rows.entries is None:
         return _count(weights, probabilities, rows, threads)
     fused = fuse_probabilities(probabilities, rows.entries)
-    if fused.min(initial=1.0) < SMALLEST_MASS:  # here rescaling a row would come too late
+    if fused.min(initial=1.0) < SMALLEST_MASS:  # underflow before any row could be rescaled
         plain = rows._replace(columns=level_columns(rows.codes, rows.sizes), entries=None)
         return _count(weights, probabilities, plain, threads)
-    found = _count(weights, fused, rows, threads)
-    return found._replace(cells=unfuse_cells(found.cells, rows.entries, probabilities.shape[2]))
+    counts = _count(weights, fused, rows, threads)
+    return counts._replace(cells=unfuse_cells(counts.cells, rows.entries, probabilities.shape[2]))
 
 
 def fuse_probabilities(probabilities: Floats, entries: tuple[NDArray[np.int32], ...]) -> Floats:
-    """Return the product of each entry's levels: (draw, cluster, entry)."""
+    """Product of each entry's levels: (draw, cluster, entry)."""
     ones = np.ones((*probabilities.shape[:2], 1))
-    known = np.concatenate([probabilities, ones], axis=2)  # a missing cell multiplies by one
+    factors = np.concatenate([probabilities, ones], axis=2)  # a missing cell multiplies by one
     fused = []
     for levels in entries:
-        product = known[:, :, levels[:, 0]]
+        product = factors[:, :, levels[:, 0]]
         for column in levels.T[1:]:
-            product *= known[:, :, column]
+            product *= factors[:, :, column]
         fused.append(product)
     return np.concatenate(fused, axis=2)
 
 
 def unfuse_cells(cells: Floats, entries: tuple[NDArray[np.int32], ...], levels: int) -> Floats:
-    """Count each entry's cells for all its levels: (draw, cluster, level)."""
+    """Count of each level, from those of the entries that contain it: (draw, cluster, level)."""
     member = np.zeros((cells.shape[2], levels + 1))
-    first = 0
+    start = 0
     for group in entries:
-        places = first + np.arange(len(group))
+        places = start + np.arange(len(group))
         member[places[:, None], group] = 1.0
-        first += len(group)
+        start += len(group)
     return cells @ member[:, :levels]
 
 
@@ -118,13 +118,13 @@ def _count(weights: Floats, probabilities: Floats, rows: RowTable, threads: int)
     cells = np.zeros_like(table)
 
     wide = (blocks, width), (blocks, levels + 1, width)
-    given = shares.reshape(wide[0]), table.reshape(wide[1])
+    inputs = shares.reshape(wide[0]), table.reshape(wide[1])
     sums = log_likelihood, members.reshape(wide[0]), cells.reshape(wide[1])
 
     def add(first: int, last: int) -> None:
-        shares_of, table_of = (array[first:last] for array in given)
-        some = ExpectedCounts(*(array[first:last] for array in sums))
-        add_rows(rows.columns, rows.repeats, shares_of, table_of, some)
+        shares_of, table_of = (array[first:last] for array in inputs)
+        part = ExpectedCounts(*(array[first:last] for array in sums))
+        add_rows(rows.columns, rows.repeats, shares_of, table_of, part)
 
     split_work(blocks, threads, add)
     return ExpectedCounts(
@@ -138,10 +138,10 @@ def _count(weights: Floats, probabilities: Floats, rows: RowTable, threads: int)
 def rescaled_row(
     columns: NDArray[np.int32], shares: Floats, table: Floats, lane: int, masses: Floats
 ) -> float:
-    """Write one draw's masses of a row again, without underflow; return the log of their scale.
+    """Recompute one draw's masses of a row without underflow; return the log of their scale.
 
     Each cluster is multiplied by 2^512, which is exact, whenever it becomes small: one that is
-    far behind after some cells may be ahead after all of them.
+    small after some cells may be the largest after all of them.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def add_rows(
 
 
 class RowMembership(NamedTuple):
-    """What the draws say of each row.
+    """Membership and predictive density of each row, averaged over draws.
 
     Attributes
     ----------
@@ -242,12 +242,12 @@ class Steps(NamedTuple):
 
     Attributes
     ----------
-    common : (variable,), the code of the level that is most probable over all draws and clusters.
-    first : (variable,), where the steps of each variable's codes start.
-    start : (tile, cluster · TILE), the score of a row of common levels.
-    steps : (tile, code, cluster · TILE), what another code changes; a variable has K_q + 1
-        codes, the last for a missing cell.
-    draws : how many there are, the padding not counted.
+    common : (variable,), code of the level with the largest mean probability.
+    first : (variable,), index of each variable's first step.
+    start : (tile, cluster · TILE), score of a row of common levels.
+    steps : (tile, code, cluster · TILE), change of the score for another code; a variable has
+        K_q + 1 codes, the last for a missing cell.
+    draws : number of draws, without the padding.
     """
 
     common: Ints
@@ -259,34 +259,31 @@ class Steps(NamedTuple):
 
 def share_rows(codes: Codes, steps: Steps, weights: Floats, threads: int) -> RowMembership:
     """Run the kernel on the distinct rows of each block; arguments as for `add_membership`."""
-    found = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
+    out = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
     bytes_of_row = np.dtype((np.void, codes.shape[1] * codes.itemsize))
 
     def compute(first: int, last: int) -> None:
         for start in range(first, last, BLOCK_ROWS):
-            some = slice(start, min(start + BLOCK_ROWS, last))
-            block = np.ascontiguousarray(codes[some])
+            part = slice(start, min(start + BLOCK_ROWS, last))
+            block = np.ascontiguousarray(codes[part])
             whole = block.view(bytes_of_row)[:, 0]
             _, example, place = np.unique(whole, return_index=True, return_inverse=True)
-            shares, logs = (
-                np.empty((len(example), found.membership.shape[1])),
-                np.empty(len(example)),
-            )
+            shares, logs = np.empty((len(example), out.membership.shape[1])), np.empty(len(example))
             add_membership(block[example], steps, weights, shares, logs)
-            found.membership[some], found.log_density[some] = shares[place], logs[place]
+            out.membership[part], out.log_density[part] = shares[place], logs[place]
 
     split_work(len(codes), threads, compute)
-    return found
+    return out
 
 
 def make_steps(weights: Reals, probabilities: Reals, offsets: Ints) -> Steps:
-    """Return the steps of these draws.
+    """Steps of the scores under these draws.
 
-    The common levels depend on the draws alone: what a row gets does not depend on other rows.
+    The common levels depend on the draws alone, so that a row's result does not depend on others.
 
     Parameters
     ----------
-    weights : (draw, cluster), to tell which levels are common.
+    weights : (draw, cluster), by which the common levels are chosen.
     probabilities : (draw, cluster, level)
     offsets : (variable + 1,), where each variable's levels start.
     """
@@ -307,12 +304,12 @@ def make_steps(weights: Reals, probabilities: Reals, offsets: Ints) -> Steps:
 
 
 def log(values: Reals) -> Floats:
-    """Return logarithms of probabilities; one that a float32 rounded to zero is a small one."""
+    """Logarithms of probabilities; those that a float32 rounded to zero are set to a small one."""
     return np.log(np.maximum(values.astype(np.float64), SMALLEST))
 
 
 def log_weights(weights: Reals) -> Floats:
-    """Return logarithms of weights (draw, cluster) in tiles; a silo may lack a cluster: −inf.
+    """Logarithms of weights (draw, cluster) in tiles; −inf where a silo lacks a cluster.
 
     Returns
     -------
@@ -337,12 +334,12 @@ def in_tiles(values: Floats) -> Floats:
 def add_membership(
     codes: Codes, steps: Steps, log_weights: Floats, membership: Floats, log_density: Floats
 ) -> None:
-    """Compute each row's cluster probabilities and log predictive density, over all draws.
+    """Mean over draws of each row's cluster probabilities, and its log predictive density.
 
     Parameters
     ----------
     codes : in, (row, variable), code K_q for a missing cell.
-    steps : in, as `make_steps` returns them.
+    steps : in, from `make_steps`.
     log_weights : in, (tile, cluster · TILE), of the rows' silo.
     membership : out, (row, cluster), the mean over draws of P(cluster | row, draw).
     log_density : out, (row,), the logarithm of the mean over draws of p(row | draw).
@@ -369,18 +366,18 @@ def add_membership(
                         scores[place] += change[place]
             top[:] = scores[:TILE]
             for cluster in range(1, clusters):
-                mine = scores[cluster * TILE : (cluster + 1) * TILE]
+                scores_of = scores[cluster * TILE : (cluster + 1) * TILE]
                 for draw in range(TILE):
-                    top[draw] = max(top[draw], mine[draw])
+                    top[draw] = max(top[draw], scores_of[draw])
             total[:] = 0.0
             for cluster in range(clusters):
-                mine = scores[cluster * TILE : (cluster + 1) * TILE]
+                scores_of = scores[cluster * TILE : (cluster + 1) * TILE]
                 for draw in range(TILE):
-                    mine[draw] -= top[draw]
+                    scores_of[draw] -= top[draw]
                 for lane in range(0, TILE, DOUBLE_LANES):
-                    exponentials(mine, lane, 0.0, mine)
+                    exponentials(scores_of, lane, 0.0, scores_of)
                 for draw in range(TILE):
-                    total[draw] += mine[draw]
+                    total[draw] += scores_of[draw]
             largest = highest[row]
             for draw in range(draws):
                 largest = max(largest, top[draw])
@@ -393,10 +390,10 @@ def add_membership(
             for draw in range(TILE):
                 total[draw] = 1.0 / total[draw]
             for cluster in range(clusters):
-                mine = scores[cluster * TILE : (cluster + 1) * TILE]
+                scores_of = scores[cluster * TILE : (cluster + 1) * TILE]
                 share = 0.0
                 for draw in range(draws):
-                    share += mine[draw] * total[draw]
+                    share += scores_of[draw] * total[draw]
                 membership[row, cluster] += share
     for row in range(rows):
         log_density[row] = highest[row] + math.log(density[row] / steps.draws)

@@ -1,8 +1,8 @@
 """Counter-based random numbers: the same bits from the same key, on every machine.
 
-Every operation is a scalar IEEE operation in a stated order. Even `exp` and `log` are: the C
-library's differ in the last bit from one machine to the next, and one different bit is, some
-sweeps later, a different chain. The readable twin is `tests/cases/sweep_twin.py`.
+Every operation is a scalar IEEE operation in a fixed order, even `exp` and `log`: the C library's
+differ in the last bit between machines, and one different bit leads, some sweeps later, to a
+different chain. The readable twin is `tests/cases/sweep_twin.py`.
 
 numba's disk cache notices changes of a module, not of what it imports: after an edit here, delete
 the cache of `gibbs_sweep` too.
@@ -19,9 +19,9 @@ U64 = np.uint64
 MASK = 2**64 - 1
 GOLDEN = U64(0x9E3779B97F4A7C15)
 MIX_1, MIX_2 = U64(0xBF58476D1CE4E5B9), U64(0x94D049BB133111EB)
-# sets the stream of rejected gamma attempts apart from the first ones
+# stream of the attempts after a rejected gamma
 RETRY = U64(0x5851F42D4C957F2D)
-# sets the uniforms that lift a gamma below shape one apart
+# stream of the uniforms for gammas with shape below one
 BOOST = U64(0x2545F4914F6CDD1D)
 
 LN2 = math.log(2.0)
@@ -32,14 +32,14 @@ HALF_ROOT = math.sqrt(0.5)
 EXP_TERMS = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
 # coefficients of artanh(s)/s − 1 in s², highest first: enough for √½ <= m < √2
 LOG_TERMS = tuple(1.0 / (2 * k + 1) for k in range(10, 0, -1))
-# no gamma draw is lifted by less than e^−200: only concentrations below 0.2 ever get there
+# smallest factor of a gamma with shape below one is e^−200: only shapes below 0.2 reach it
 LOWEST_LOG = -200.0
 
 TAIL, AREA = 3.6541528853610088, 0.00492867323397465519
 
 
 def _ziggurat() -> tuple[np.ndarray, np.ndarray]:
-    """Return the right edges of 256 layers of equal area below exp(−x²/2), and its heights there.
+    """Right edges of 256 layers of equal area below exp(−x²/2), and its heights there.
 
     Layer 0 is the base with the tail folded in, so its edge is area / height and not a point
     of the curve.
@@ -56,18 +56,18 @@ EDGES, HEIGHTS = _ziggurat()
 
 
 def fold(key: int, number: int) -> int:
-    """Return the key of branch `number` below `key`; as a leaf, 64 random bits."""
+    """Key of branch `number` below `key`; as a leaf, 64 random bits."""
     return int(fold_bits(U64(key), U64(number)))
 
 
 def chain_key(seed: int, silo: int, chain: int) -> int:
-    """Return the root of all randomness of one chain in one silo."""
+    """Root key of all randomness of one chain in one silo."""
     return fold(fold(int(mix_bits(U64(seed & MASK))), silo), chain)
 
 
 @njit(cache=True, inline="always")
 def _exp(x):
-    """Return e^x for −700 < x <= 0 within 2 ulp: x = k ln 2 + r, a polynomial in r, times 2^k."""
+    """Compute e^x for −700 < x <= 0 within 2 ulp: x = k ln 2 + r, a polynomial in r, times 2^k."""
     k = math.floor(x / LN2 + 0.5)
     r = (x - k * LN2_HIGH) - k * LN2_LOW
     value = 0.0
@@ -79,7 +79,7 @@ def _exp(x):
 
 @njit(cache=True, inline="always")
 def _log(x):
-    """Return ln x for a normal x within 2 ulp: x = m 2^k, ln m = 2 artanh((m − 1)/(m + 1))."""
+    """Compute ln x for a normal x within 2 ulp: x = m 2^k, ln m = 2 artanh((m − 1)/(m + 1))."""
     bits = np.float64(x).view(np.int64)
     k = (bits >> 52) - 1022
     m = np.int64((bits & 0x000FFFFFFFFFFFFF) | 0x3FE0000000000000).view(np.float64)
@@ -104,7 +104,7 @@ def mix_bits(z):
 
 @njit(cache=True, inline="always")
 def fold_bits(key, number):
-    """Do what `fold` does, inside a kernel."""
+    """Key of branch `number` below `key`, inside a kernel: as `fold`."""
     return mix_bits(key + GOLDEN * (U64(number) + U64(1)))
 
 
@@ -119,7 +119,7 @@ def _normal(bits, state):
     """Draw a standard normal by the ziggurat (Marsaglia and Tsang, 2000), 256 layers.
 
     `bits` serve the first attempt, which succeeds 98.8 % of the time; the rest comes from the
-    private stream `state`, which is returned moved on.
+    private stream `state`, which is returned advanced.
     """
     while True:
         layer = np.int64(bits & U64(255))

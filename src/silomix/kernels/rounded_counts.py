@@ -1,8 +1,8 @@
-"""Counts behind a rounded release: which ones it can stand for, and draws of them.
+"""Imputation of the counts behind a rounded release.
 
-A silo releases a variable's level counts as units of its policy's base (`release_units`). Whoever
-receives the units knows the set of counts that would have left so. `draw_behind` samples a profile
-and the counts of all silos that hold the cluster, each on its own set.
+A silo releases a variable's level counts as units of its policy's base (`release_units`). The units
+determine the set of counts that round to them. `draw_behind` samples a profile and the counts of
+all silos with the cluster, each on its own set.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from numba import njit
 
 from silomix.kernels.arrays import Floats, Ints, Rng
 
-# shares that are whole but for floating point count as whole, and remainders as equal
+# tolerance for treating shares as whole, and remainders as equal
 ROUNDING = 1e-9
-# moves of a silo's counts between two levels, for each level, in one sweep
+# proposed moves of a silo's counts between two levels, per level and sweep
 MOVES = 3
 
 
 class Sources(NamedTuple):
-    """What local clusters say of one variable of a profile.
+    """Released counts of one variable, by local cluster.
 
     Attributes
     ----------
-    released : (source, level), units; start : (source, level), counts that are released so.
-    base : (source,), rows of a unit; 0 where the counts are known, and stay as they are.
-    least : (source,), units below which none leaves.
-    worth : (source,), f, how much of a row a row is worth where members are unsure.
+    released : (source, level), units; start : (source, level), initial counts that round to them.
+    base : (source,), rows of a unit; 0 where the counts are observed, and stay fixed.
+    least : (source,), smallest released units.
+    worth : (source,), f, effective sample size per row, given uncertain membership.
     """
 
     released: Ints
@@ -41,15 +41,15 @@ class Sources(NamedTuple):
 
 @njit(cache=True)
 def release_units(counts: Floats, units: int, least: int, released: Ints) -> None:
-    """Round one variable's counts to so many units in all, none below `least`.
+    """Round one variable's counts to a total of `units`, none below `least`.
 
-    Levels under `least` are raised to it, the others share the rest in proportion, and what
-    rounding leaves over goes to the largest remainders, the first of equal ones first.
+    Levels under `least` are raised to it, the others share the rest in proportion, and remaining
+    units go to the largest remainders, ties to the first.
 
     Parameters
     ----------
     counts : in, (level,), not all zero.
-    units : enough for every level to reach `least`.
+    units : at least `least` for every level.
     released : out, (level,), sums to `units`.
     """
     levels = len(counts)
@@ -57,15 +57,15 @@ def release_units(counts: Floats, units: int, least: int, released: Ints) -> Non
     raised = np.zeros(levels, dtype=np.bool_)
     low = True
     while low:
-        left, total = units, 0.0
+        remaining, total = units, 0.0
         for k in range(levels):
             if raised[k]:
-                left -= least
+                remaining -= least
             else:
                 total += counts[k]
         low = False
         for k in range(levels):
-            share[k] = least if raised[k] else counts[k] * left / total
+            share[k] = least if raised[k] else counts[k] * remaining / total
             if not raised[k] and share[k] < least - ROUNDING:
                 raised[k] = low = True
     over = units
@@ -83,7 +83,7 @@ def release_units(counts: Floats, units: int, least: int, released: Ints) -> Non
 
 @njit(cache=True)
 def _log_ratio(n_up: float, n_down: float, by: int) -> float:
-    """Return the change of the log multinomial coefficient when `by` cells change levels."""
+    """Change of the log multinomial coefficient when `by` cells change levels."""
     value = 0.0
     for i in range(by):
         value += math.log(n_down - i) - math.log(n_up + i + 1.0)
@@ -92,7 +92,7 @@ def _log_ratio(n_up: float, n_down: float, by: int) -> float:
 
 @njit(cache=True, nogil=True)
 def draw_log_profile(counts: Floats, worth: Floats, beta: float, logs: Floats, rng: Rng) -> None:
-    """Draw p ~ Dirichlet(β + Σ f n); leaves its logarithms in `logs` (level)."""
+    """Draw p ~ Dirichlet(β + Σ f n); its logarithms are written to `logs` (level)."""
     total = 0.0
     for k in range(logs.size):
         shape = beta
@@ -106,32 +106,32 @@ def draw_log_profile(counts: Floats, worth: Floats, beta: float, logs: Floats, r
 
 @njit(cache=True, nogil=True)
 def draw_behind(
-    given: Sources, beta: float, burn_in: int, thin: int, draws: int, rng: Rng
+    sources: Sources, beta: float, burn_in: int, thin: int, draws: int, rng: Rng
 ) -> tuple[Floats, Floats]:
-    """Sample one variable's profile and the counts behind every silo's release of it.
+    """Gibbs samples of one variable's profile and the counts behind every silo's release of it.
 
-    By turns p ~ Dirichlet(β + Σ f n) and, silo by silo, n given p: multinomial to the power f on
-    the counts that would be released so, by moves of cells between two levels that are refused
-    where the release would change.
+    Alternates p ~ Dirichlet(β + Σ f n) and, silo by silo, n given p: multinomial to the power f on
+    the counts consistent with the release, by Metropolis moves of cells between two levels that are
+    rejected where the release would change.
 
     Parameters
     ----------
-    given : of one variable.
-    burn_in, thin, draws : sweeps dropped, sweeps between draws, and draws.
+    sources : the release of one variable.
+    burn_in, thin, draws : sweeps dropped, sweeps between draws, and number of draws.
 
     Returns
     -------
     profile : (draw, level); counts : (draw, silo, level)
     """
-    released, start, base, least, worth = given
+    released, start, base, least, worth = sources
     silos, levels = released.shape
     counts = start.copy()
     units = released.sum(axis=1)
     profiles = np.empty((draws, levels))
-    kept = np.empty((draws, silos, levels))
+    kept_counts = np.empty((draws, silos, levels))
     logs = np.empty(levels)
     trial = np.empty(levels)
-    found = np.empty(levels, dtype=np.int64)
+    units_of_trial = np.empty(levels, dtype=np.int64)
     for sweep in range(burn_in + draws * thin):
         draw_log_profile(counts, worth, beta, logs, rng)
         for s in range(silos):
@@ -149,14 +149,14 @@ def draw_behind(
                 change += _log_ratio(counts[s, up], counts[s, down], by)
                 if math.log(rng.random()) >= worth[s] * change:
                     continue
-                release_units(trial, units[s], least[s], found)
-                same = True  # by hand: faster than np.array_equal
+                release_units(trial, units[s], least[s], units_of_trial)
+                consistent = True  # by hand: faster than np.array_equal
                 for k in range(levels):
-                    same = same and found[k] == released[s, k]
-                if same:
+                    consistent = consistent and units_of_trial[k] == released[s, k]
+                if consistent:
                     counts[s] = trial
         late = sweep - burn_in + 1
         if late > 0 and late % thin == 0:
             profiles[late // thin - 1] = np.exp(logs)
-            kept[late // thin - 1] = counts
-    return profiles, kept
+            kept_counts[late // thin - 1] = counts
+    return profiles, kept_counts

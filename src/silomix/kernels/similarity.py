@@ -1,4 +1,4 @@
-"""Loops over the labels of many draws: who sits with whom, and how components overlap clusters.
+"""Posterior similarity of rows, and overlap of components with clusters, over many draws.
 
 Their definitions in plain NumPy, in the tests, give the same numbers.
 """
@@ -15,12 +15,12 @@ from silomix.kernels.vector_instructions import COMPARED, count_equal
 # most draws that a one-byte counter can count
 BYTE = 255
 
-# rows compared at a time: BYTE draws of them stay in the nearest cache
+# rows compared at a time: BYTE draws of them fit the first-level cache
 TILE = COMPARED
 
 
 def co_clustering(labels: Bytes) -> NDArray[np.uint16] | NDArray[np.uint32]:
-    """Count the draws in which two rows sit in the same component.
+    """Number of draws in which two rows are in the same component.
 
     Parameters
     ----------
@@ -36,14 +36,14 @@ def co_clustering(labels: Bytes) -> NDArray[np.uint16] | NDArray[np.uint32]:
     for start in range(0, draws, BYTE):
         count_together(np.ascontiguousarray(labels[start : start + BYTE], np.uint8), together)
     for first in range(0, rows, TILE):
-        some = slice(first, first + TILE)
-        together[first:, some] = together[some, first:].T
+        tile = slice(first, first + TILE)
+        together[first:, tile] = together[tile, first:].T
     return together
 
 
 @kernel
 def count_together(labels: Bytes, together: Array) -> None:
-    """Add at most `BYTE` draws to the cells of `together` on and above its diagonal tiles.
+    """Add at most `BYTE` draws to the counts in `together` on and above its diagonal tiles.
 
     Parameters
     ----------
@@ -51,29 +51,29 @@ def count_together(labels: Bytes, together: Array) -> None:
     together : in and out, (row, row).
     """
     draws, rows = labels.shape
-    own, tile = labels.T.copy(), np.zeros((draws, TILE), dtype=np.uint8)
+    by_row, tile = labels.T.copy(), np.zeros((draws, TILE), dtype=np.uint8)
     counts = np.empty(TILE, dtype=np.uint8)
-    for left in range(0, rows, TILE):
-        right = min(left + TILE, rows)
-        tile[:, : right - left] = labels[:, left:right]
-        for row in range(right):
-            count_equal(tile, own[row], counts)
-            cells = together[row, left:right]
-            for other in range(cells.size):
-                cells[other] += counts[other]
+    for start in range(0, rows, TILE):
+        stop = min(start + TILE, rows)
+        tile[:, : stop - start] = labels[:, start:stop]
+        for row in range(stop):
+            count_equal(tile, by_row[row], counts)
+            cells = together[row, start:stop]
+            for column in range(cells.size):
+                cells[column] += counts[column]
 
 
 @kernel
 def sum_by_cluster(distances: Codes, clusters: Ints, n_clusters: int) -> Ints:
-    """Add up the distances of each row to the members of each cluster.
+    """Sum of each row's distances to the members of each cluster.
 
-    Whole numbers, so that the sums are exact and no choice between them hangs on rounding.
+    Whole numbers, so that the sums are exact and comparisons do not depend on rounding.
 
     Parameters
     ----------
     distances : (row, row).
     clusters : (row,), the cluster of each row, 0 … n_clusters − 1.
-    n_clusters : how many there are.
+    n_clusters : the number of clusters.
 
     Returns
     -------
@@ -82,10 +82,10 @@ def sum_by_cluster(distances: Codes, clusters: Ints, n_clusters: int) -> Ints:
     rows = distances.shape[0]
     sums = np.zeros((rows, n_clusters), dtype=np.int64)
     for row in range(rows):
-        mine = sums[row]
-        to = distances[row]
+        sums_of_row = sums[row]
+        from_row = distances[row]
         for other in range(rows):
-            mine[clusters[other]] += to[other]
+            sums_of_row[clusters[other]] += from_row[other]
     return sums
 
 
@@ -93,13 +93,13 @@ def sum_by_cluster(distances: Codes, clusters: Ints, n_clusters: int) -> Ints:
 def contingency(
     labels: Bytes, clusters: Ints, components: int, n_clusters: int
 ) -> NDArray[np.int32]:
-    """Count the rows of each cluster in each component, draw by draw.
+    """Contingency table of components and clusters, draw by draw.
 
     Parameters
     ----------
     labels : (draw, row), the component of each row.
     clusters : (row,), the cluster of each row, 0 … n_clusters − 1.
-    components, n_clusters : how many there are of each, empty ones included.
+    components, n_clusters : the number of each, empty ones included.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def contingency(
 
 @kernel
 def add_support(labels: Bytes, share: Floats, support: Floats) -> None:
-    """Add to each row the clusters' shares of the component it sat in, draw by draw.
+    """Add to each row's support the clusters' shares of its component, draw by draw.
 
     Parameters
     ----------
@@ -126,8 +126,8 @@ def add_support(labels: Bytes, share: Floats, support: Floats) -> None:
     """
     draws, rows = labels.shape
     for row in range(rows):
-        mine = support[row]
+        support_of_row = support[row]
         for draw in range(draws):
-            given = share[draw, labels[draw, row]]
-            for cluster in range(mine.size):
-                mine[cluster] += given[cluster]
+            shares = share[draw, labels[draw, row]]
+            for cluster in range(support_of_row.size):
+                support_of_row[cluster] += shares[cluster]

@@ -1,4 +1,4 @@
-"""Inner loops, most of them of the Gibbs sweeps, as LLVM vector instructions numba would not find.
+"""Inner loops, mostly of Gibbs sweeps, as vector instructions that numba would not emit.
 
 For categories (`gibbs_sweep`) C components are padded to 16·V, in single precision. Component c
 lies in lane c div V of vector c mod V, so that lanes, and within a lane vectors, run through the
@@ -19,7 +19,7 @@ from silomix.kernels.layout import BYTE_LANES, LANES
 
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
 BYTES = ir.VectorType(ir.IntType(8), BYTE_LANES)
-# rows whose labels are compared with that of another
+# rows whose labels are compared with another row's at once
 COMPARED = 128
 COUNTERS = ir.VectorType(ir.IntType(8), COMPARED)
 I32, I64 = ir.IntType(32), ir.IntType(64)
@@ -27,7 +27,7 @@ ZERO = ir.Constant(I64, 0)
 # components of a vector in double precision
 DOUBLE_LANES = 8
 DOUBLES = ir.VectorType(ir.DoubleType(), DOUBLE_LANES)
-# differences of logs below which a mass is nothing to a sum
+# log ratio below which a mass does not change a sum
 NOTHING = -45.0
 # ln 2 in two parts: a whole number of up to ten digits times the first is exact
 LN2, LN2_REST = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -109,7 +109,7 @@ def multiply_rows(typingctx, fused, rows, first, n_groups, masses, prefix, block
 
 @intrinsic
 def lanes_not_above(typingctx, prefix, block, low, high):
-    """Return how many of the 16 prefix sums of row `block` are <= low; 16 where high differs."""
+    """Number of the 16 prefix sums of row `block` that are <= low; 16 where high differs."""
     signature = types.int64(prefix, types.int64, types.float32, types.float32)
 
     def generate(context, builder, signature, arguments):
@@ -150,22 +150,22 @@ def add_bytes(typingctx, counters, place, onehot, row, width):
 
 @intrinsic
 def count_equal(typingctx, tile, own, counts):
-    """Count the draws in which each row of a `tile` is as its `own` says: `counts`, (row,), out.
+    """Count the draws in which each row of a `tile` has the label in `own`: `counts`, (row,), out.
 
     `tile` is (draw, row), `own` (draw,). The counters of all rows stay in registers.
     """
     signature = types.void(tile, own, counts)
 
     def generate(context, builder, signature, arguments):
-        given = zip(signature.args, arguments, strict=True)
-        rows, wanted, out = (_pointer(context, builder, *each) for each in given)
+        typed = zip(signature.args, arguments, strict=True)
+        rows, labels, out = (_pointer(context, builder, *pair) for pair in typed)
         shape = context.make_array(signature.args[1])(context, builder, arguments[1]).shape
         total = cgutils.alloca_once_value(builder, ir.Constant(COUNTERS, [0] * COMPARED))
         with cgutils.for_range(builder, *cgutils.unpack_tuple(builder, shape, 1)) as loop:
-            component = builder.load(builder.gep(wanted, [loop.index]))
+            component = builder.load(builder.gep(labels, [loop.index]))
             place = builder.mul(loop.index, ir.Constant(I64, COMPARED))
-            others = _load(builder, rows, place, COUNTERS, 1)
-            same = builder.icmp_unsigned("==", others, _spread(builder, component, COUNTERS))
+            compared = _load(builder, rows, place, COUNTERS, 1)
+            same = builder.icmp_unsigned("==", compared, _spread(builder, component, COUNTERS))
             new = builder.add(builder.load(total), builder.zext(same, COUNTERS))
             builder.store(new, total)
         _store(builder, builder.load(total), out, align=1)
@@ -179,7 +179,7 @@ def _everywhere(value):
 
 
 def _spread(builder, scalar, vector=DOUBLES):
-    """Return a vector with the scalar in every lane."""
+    """Vector with the scalar in every lane."""
     undefined = ir.Constant(vector, ir.Undefined)
     single = builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
     first = ir.Constant(ir.VectorType(I32, vector.count), [0] * vector.count)
@@ -187,7 +187,7 @@ def _spread(builder, scalar, vector=DOUBLES):
 
 
 def _multiply_add(builder, one, other, more):
-    """Return one · other + more, rounded once."""
+    """Compute one · other + more, rounded once."""
     kind = ir.FunctionType(DOUBLES, [DOUBLES] * 3)
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v8f64")
     return builder.call(function, [one, other, more])
@@ -210,19 +210,19 @@ def add_products(typingctx, features, first, natural, start, lane, scores, rows)
         begin = builder.mul(first, n_features)
         column = _pointer(context, builder, natural_type, natural, lane)
         values = _pointer(context, builder, features_type, features, begin)
-        at = _pointer(context, builder, start_type, start, lane)
+        source = _pointer(context, builder, start_type, start, lane)
         out = _pointer(context, builder, scores_type, scores, lane)
         numbers = [ir.Constant(I64, row) for row in range(rows.count)]
         lines = [builder.gep(values, [builder.mul(n_features, row)]) for row in numbers]
-        beginning = _load(builder, at, vector=DOUBLES, align=8)
+        beginning = _load(builder, source, vector=DOUBLES, align=8)
         sums = [cgutils.alloca_once_value(builder, beginning) for _ in numbers]
         with cgutils.for_range(builder, n_features) as loop:
             place = builder.mul(loop.index, width)
             factors = _load(builder, column, place, DOUBLES, 8)
             for line, total in zip(lines, sums, strict=True):
                 value = _spread(builder, builder.load(builder.gep(line, [loop.index])))
-                more = _multiply_add(builder, value, factors, builder.load(total))
-                builder.store(more, total)
+                sums_of = _multiply_add(builder, value, factors, builder.load(total))
+                builder.store(sums_of, total)
         for row, total in zip(numbers, sums, strict=True):
             _store(builder, builder.load(total), out, builder.mul(width, row), 8)
         return context.get_dummy_value()
@@ -232,7 +232,7 @@ def add_products(typingctx, features, first, natural, start, lane, scores, rows)
 
 @intrinsic
 def exponentials(typingctx, scores, place, largest, masses):
-    """Write exp(scores − largest) of 8 numbers from `place` on into `masses`; 0 where negligible.
+    """Write exp(scores − largest) of 8 numbers from `place` on to `masses`; 0 if negligible.
 
     2 to the power of a whole k times exp(r), |r| ≤ ½ ln 2, by its Taylor series: right to the last
     digit or two.
@@ -244,15 +244,15 @@ def exponentials(typingctx, scores, place, largest, masses):
         scores, place, largest, masses = arguments
         bits = ir.VectorType(I64, DOUBLE_LANES)
         source = _pointer(context, builder, scores_type, scores, place)
-        apart = _load(builder, source, vector=DOUBLES, align=8)
-        apart = builder.fsub(apart, _spread(builder, largest))
-        counts = builder.fcmp_ordered(">", apart, _everywhere(NOTHING))
-        apart = builder.select(counts, apart, _everywhere(NOTHING))
+        shifted = _load(builder, source, vector=DOUBLES, align=8)
+        shifted = builder.fsub(shifted, _spread(builder, largest))
+        counts = builder.fcmp_ordered(">", shifted, _everywhere(NOTHING))
+        shifted = builder.select(counts, shifted, _everywhere(NOTHING))
         # so large that its last binary digit is 1: adding it rounds to a whole number
         large = _everywhere(1.5 * 2.0**52)
-        whole = _multiply_add(builder, apart, _everywhere(1.0 / math.log(2.0)), large)
+        whole = _multiply_add(builder, shifted, _everywhere(1.0 / math.log(2.0)), large)
         k = builder.fsub(whole, large)
-        rest = _multiply_add(builder, k, _everywhere(-LN2), apart)
+        rest = _multiply_add(builder, k, _everywhere(-LN2), shifted)
         rest = _multiply_add(builder, k, _everywhere(-LN2_REST), rest)
         series = _everywhere(1.0 / math.factorial(12))
         for term in range(11, -1, -1):
@@ -260,9 +260,9 @@ def exponentials(typingctx, scores, place, largest, masses):
         # k in the place of a float's exponent, which is 1023 for 1
         exponent = builder.shl(builder.bitcast(whole, bits), ir.Constant(bits, [52] * 8))
         exponent = builder.add(exponent, ir.Constant(bits, [1023 << 52] * 8))
-        found = builder.fmul(series, builder.bitcast(exponent, DOUBLES))
+        powers = builder.fmul(series, builder.bitcast(exponent, DOUBLES))
         out = _pointer(context, builder, masses_type, masses, place)
-        _store(builder, builder.select(counts, found, _everywhere(0.0)), out, align=8)
+        _store(builder, builder.select(counts, powers, _everywhere(0.0)), out, align=8)
         return context.get_dummy_value()
 
     return signature, generate

@@ -1,9 +1,9 @@
-"""What a coordinator may ask and a silo may answer, and the one seam between them.
+"""Questions of a coordinator and answers of a silo, and the one interface between them.
 
-Each record below is the one declaration of a message: types, axes and bounds of its fields. How it
-is packed, both of its forms and its checks follow from that; `message_checks` adds what shapes and
-bounds do not say. Questions are idempotent and need no memory in the silo beyond its store: what a
-silo must know of an earlier round comes with the question.
+Each record below is the one declaration of a message: types, axes and bounds of its fields. Both
+encodings and most checks follow from that; `message_checks` adds those that shapes and bounds do
+not express. Questions are idempotent and need no memory in the silo beyond its store: anything from
+an earlier round comes with the question.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ Tier = Literal["summary", "draws"]
 
 @dataclass(frozen=True)
 class ReleasedDiagnostics:
-    """What a silo says about its own run.
+    """Diagnostics of a silo's run, as released.
 
     Attributes
     ----------
     verdict, trusted : as in `silomix.model.draws.Diagnostics`.
     rhat, ess : by trace.
-    prior_draws : largest share of draws in which a cluster had to take an empty component.
-    agreement : adjusted Rand index of the partitions that its chains give each on its own
+    prior_draws : largest share of draws, over clusters, whose parameters come from the prior.
+    agreement : adjusted Rand index of the partitions of single chains
         (`silomix.silo.partition.chain_agreement`); 1 for one chain or one cluster.
-    full : share of draws in which every component held rows, so that there may be more clusters
+    full : share of draws in which every component was occupied, so that there may be more clusters
         than components.
-    sweeps : of each of its chains, burn-in included; 0 where the policy has rules, since how long
-        an adaptive run took depends on the rows.
+    sweeps : of each of its chains, burn-in included; 0 where the policy has rules, since the length
+        of an adaptive run depends on the rows.
     """
 
     verdict: Text
@@ -69,25 +69,25 @@ class ReleasedDiagnostics:
     sweeps: Annotated[int, Field(ge=0, le=MOST_ROWS)] = 0
 
     @classmethod
-    def of(cls, found: Diagnostics, **others: Any) -> Self:
-        """Say what may be said of a run: its verdict and numbers, not its traces."""
-        rhat = {name: trace.rhat for name, trace in found.traces.items()}
-        ess = {name: trace.ess for name, trace in found.traces.items()}
-        return cls(found.verdict, found.trusted, rhat, ess, **others)
+    def of(cls, diagnostics: Diagnostics, **rest: Any) -> Self:
+        """The releasable part of a run's diagnostics: verdict and numbers, not traces."""
+        rhat = {name: trace.rhat for name, trace in diagnostics.traces.items()}
+        ess = {name: trace.ess for name, trace in diagnostics.traces.items()}
+        return cls(diagnostics.verdict, diagnostics.trusted, rhat, ess, **rest)
 
 
 @dataclass(frozen=True)
 class Check:
-    """What one rule of a policy did.
+    """Effect of one rule of a policy on a release.
 
     Attributes
     ----------
-    rule, where : the rule, and the numbers it was applied to.
+    rule, where : the rule, and the numbers to which it was applied.
     threshold : the policy's number.
-    cells : how many numbers it was applied to.
-    changed : how many it changed; None where that would say something about a number.
+    cells : number of numbers to which it was applied.
+    changed : number of numbers that it changed; None where that would disclose one of them.
     result : "applied", "not needed" or "passed".
-    inside : details that only the silo may see; they are not declared to travel.
+    inside : details for the silo only, which do not travel.
     """
 
     rule: Text
@@ -167,16 +167,16 @@ class SampleLocally:
 
 @dataclass(frozen=True, eq=False)
 class DivergenceCost:
-    """Ask what it would cost to match a silo's clusters to those found so far (algorithm 1).
+    """Ask for the costs of matching a silo's clusters to those of earlier silos (algorithm 1).
 
-    The silo makes the reference of the releases itself, so that it can hold each of them
-    against the rules that its own has to follow.
+    The silo computes the reference from the releases itself, so that it can check each of them
+    against the rules for its own.
 
     Attributes
     ----------
-    releases : of the silos that were matched before, in the order in which they were.
+    releases : of the silos that were matched before, in that order.
     groups : for each of them (local cluster,), the cluster of the reference that each is in.
-    round : place of this question in the matching, for the randomness.
+    round : number of this question in the matching, for the random numbers.
     """
 
     releases: Releases
@@ -200,14 +200,14 @@ class DivergenceReply:
 class ShareReleases:
     """Show a silo all silos' releases, and which of their clusters are the same.
 
-    From these a silo makes the matched draws itself, the same numbers as everyone, so that the
-    questions that follow need only carry aggregation weights.
+    From these every silo computes the same matched draws, so that later questions need only carry
+    aggregation weights.
 
     Attributes
     ----------
     releases : of all silos, in the order of the roster.
     groups : for each silo (local cluster,), the global cluster of each.
-    draws : how many draws of each silo to make.
+    draws : number of draws of each silo to make.
     """
 
     releases: Releases
@@ -216,17 +216,17 @@ class ShareReleases:
 
     @cached_property
     def key(self) -> str:
-        """Tell sharings apart by all that the draws are made of.
+        """Digest of everything that the matched draws depend on.
 
-        A question names the sharing that it is about: with a key of less, the same question about
-        other releases would pass for a repetition, and a silo would not count it.
+        A question names its sharing by this key: with a key of less, the same question about other
+        releases would be taken for a repetition, and a silo would not count it.
         """
         return digest_record(self)
 
 
 @dataclass(frozen=True)
 class Received:
-    """The silo did what it was asked to, and tells nothing about its rows."""
+    """Confirmation by a silo, without any information about its rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,8 +236,8 @@ class LogLikelihood:
     Attributes
     ----------
     shared : key of the sharing whose releases the weights are for.
-    first, last : the matched draws to take, from `first` up to and without `last`.
-    weights : (start, silo), λ at each starting point asked about.
+    first, last : the matched draws to use, `first` to before `last`.
+    weights : (start, silo), λ at each starting point.
     profiles : (start, silo, cluster), μ.
     """
 
@@ -250,7 +250,7 @@ class LogLikelihood:
 
 @dataclass(frozen=True, eq=False)
 class LogLikelihoodReply:
-    """Mean over draws of the silo's log-likelihood, and its gradient.
+    """Log-likelihood of the silo's rows, averaged over draws, and its gradient.
 
     Attributes
     ----------
@@ -266,12 +266,12 @@ class LogLikelihoodReply:
 
 @dataclass(frozen=True)
 class CountDistinctRows:
-    """Ask how often each distinct row occurs; the answer is the data but for their order."""
+    """Ask for the distinct rows and their frequencies, which are the data up to order."""
 
 
 @dataclass(frozen=True, eq=False)
 class DistinctRows:
-    """Distinct rows and how often each occurs.
+    """Distinct rows and their frequencies.
 
     Attributes
     ----------
@@ -289,7 +289,7 @@ class PolishRound:
 
     Attributes
     ----------
-    round : number of the round, for the randomness.
+    round : number of the round, for the random numbers.
     weights : (chain, cluster), this silo's weights, as it returned them in the round before; in
         the exact strategy, the global ones.
     parameters : (chain, cluster, parameter)
@@ -307,13 +307,13 @@ class PolishRound:
 
 @dataclass(frozen=True, eq=False)
 class PolishReply:
-    """What the rows of the silo's last labels add up to.
+    """Sums of the silo's rows by their last labels.
 
     Attributes
     ----------
     least : (cluster, statistic), the smallest sum of any chain.
-    above : (chain, cluster, statistic), how much more a chain has: chains differ little, so that
-        this fits in few bytes. Whole numbers where all statistics are counts.
+    above : (chain, cluster, statistic), excess of each chain over that: chains differ little, so
+        that this fits in few bytes. Whole numbers where all statistics are counts.
     members : (chain, cluster), rows by cluster.
     weights : (chain, cluster), drawn given `members`; those received when alpha was None.
     log_likelihood : (chain,), of the silo's rows at the parameters received.
@@ -327,7 +327,7 @@ class PolishReply:
 
     @property
     def statistics(self) -> NDArray[Any]:
-        """What the rows of each cluster add up to: (chain, cluster, statistic)."""
+        """Sums over the rows of each cluster: (chain, cluster, statistic)."""
         whole = np.issubdtype(self.least.dtype, np.integer)
         return self.least.astype(np.int64 if whole else np.float64) + self.above
 
@@ -335,22 +335,22 @@ class PolishReply:
     def of(
         cls, statistics: NDArray[Any], members: NDArray[Any], weights: Floats, likelihood: Floats
     ) -> Self:
-        """Return the reply with numbers in few bytes: the fewest that hold whole ones."""
+        """Make the reply in the smallest integer types, or in single precision."""
         least = statistics.min(axis=0)
-        above, held = statistics - least, _in_few_bytes(members)
+        above, counts = statistics - least, _in_few_bytes(members)
         if np.issubdtype(statistics.dtype, np.integer):
-            return cls(_in_few_bytes(least), _in_few_bytes(above), held, weights, likelihood)
-        return cls(least, above.astype(np.float32), held, weights, likelihood)
+            return cls(_in_few_bytes(least), _in_few_bytes(above), counts, weights, likelihood)
+        return cls(least, above.astype(np.float32), counts, weights, likelihood)
 
 
 def _in_few_bytes(values: NDArray[Any]) -> NDArray[Any]:
-    """Return whole numbers in the fewest bytes that hold them."""
+    """Whole numbers in the smallest type that holds them."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 @dataclass(frozen=True, eq=False)
 class AssignRows:
-    """Ask the silo to find its rows' clusters, and to keep them.
+    """Ask the silo to assign its rows to clusters, and to keep the labels.
 
     The silo only confirms it. The coordinator chooses the profiles, so that counts of rows by
     cluster, even rounded ones, could be compared with the release and reveal single rows.
@@ -359,8 +359,8 @@ class AssignRows:
     ----------
     weights : (draw, cluster), this silo's own weights.
     parameters : (draw, cluster, parameter), the global profiles.
-    groups : (local cluster,), the global cluster of each local one: a row then goes where its
-        local cluster goes, as in Fendler et al. (2026); None to go by probability.
+    groups : (local cluster,), the global cluster of each local one, by which rows are then assigned
+        as in Fendler et al. (2026); None to assign by probability.
     """
 
     weights: Weights
@@ -370,7 +370,7 @@ class AssignRows:
 
 @dataclass(frozen=True)
 class Refused:
-    """A silo's answer when it has none: a code, never the text of what went wrong.
+    """A silo's refusal: a code, never the text of an error.
 
     Attributes
     ----------
@@ -380,11 +380,11 @@ class Refused:
     code: Text
 
 
-# What a silo may say when it does not answer; the details are in its own log.
+# Reasons that a silo may give for not answering; the details are in its own log.
 REFUSALS = {
     "policy": "its policy does not allow this question",
     "limit": "its policy allows no more questions of this kind in one study",
-    "shown": "it was shown a release that its own policy would not let out",
+    "shown": "it was shown a release that violates its own policy",
     "studies": "its policy allows no other study of this table, unless its owner does",
     "too-few-rows": "it has fewer rows than its policy's minimum",
     "study": "it takes part in another study",
@@ -417,17 +417,17 @@ REPLIES: dict[type, type] = {
     AssignRows: Received,
 }
 
-# Every record that travels, by its name. Nothing else does.
+# Every record that travels, by name; there are no others.
 KINDS: dict[str, type] = {kind.__name__: kind for kind in (*REPLIES, *REPLIES.values(), Refused)}
 
 
 def by_silo(query: Query | Mapping[str, Query], names: Iterable[str]) -> Mapping[str, Query]:
-    """Return what each silo is asked: all of them the one query, or each of the named its own."""
+    """The question for each silo: the same for all, or its own."""
     return query if isinstance(query, Mapping) else dict.fromkeys(names, query)
 
 
 class Silos(Protocol):
-    """The one seam: ask the silos, get one reply from each, by name."""
+    """The one interface to the silos: ask them, and get one reply from each, by name."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""A message in bytes, and what its record declares: named axes, types, bounds.
+"""Encoding of messages in bytes, and declarations of records: named axes, types, bounds.
 
 The arrays of a record are in safetensors' form, with a head in JSON beside them: the tensor `HEAD`
-has the envelope, the fields that are no arrays, and the digest of the record. Nothing that is read
-is believed, and nothing in it is executed. Records are declared with `Array`, `Text` and so on in
-`silomix.messages`; the checks of types, bounds and lengths follow from that.
+has the envelope, the fields that are not arrays, and the digest of the record. Everything that is
+read is checked, and nothing in it is executed. Records are declared with `Array`, `Text` and so on
+in `silomix.messages`; the checks of types, bounds and lengths follow from that.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ FLOATS = ("float32", "float64")
 CODES = ("uint8", "uint16", "uint32")
 COUNTS = (*CODES, "uint64")
 INTEGERS = ("int64",)
-# Draws in single precision of a variable with a thousand levels sum to one this closely.
+# Tolerance for sums to one: draws in single precision of a thousand levels are within it.
 NORMALISED = 1e-4
-# Rows of a silo: nobody has more, and a release of more would outweigh all others.
+# Most rows of a silo: a release of more would outweigh all others.
 MOST_ROWS = 10**9
-# No likelihood, slope or cost is larger; sums of what is smaller stay finite.
+# Largest likelihood, gradient or cost; sums of smaller numbers stay finite.
 LARGEST = 1e100
 FORMAT, VERSION = "silomix message", 8
 HEAD = "message.json"
-# Metadata of a record's field that is no part of its message.
+# Metadata of a record's field that is not part of its message.
 STAYS = {"stays": True}
-# Bytes of a message that is read.
+# Most bytes of a message that is read.
 LARGEST_MESSAGE = 1 << 30
-# Bytes, and values: the head of a question that shows a thousand releases.
+# Most bytes, and values, of a head: enough for a question that shows a thousand releases.
 LARGEST_HEAD, MOST_VALUES = 8_000_000, 200_000
-# Bytes: what safetensors notes of some thirty thousand arrays.
+# Most bytes of safetensors' index: enough for some thirty thousand arrays.
 LARGEST_INDEX = 4_000_000
 LONGEST_SHOWN = 40
-# In the path of an array.
+# Index of an item of a list, in the path of an array.
 PLACE_IN_LIST = re.compile(r"\.([0-9]+)")
 
 
 @dataclass(frozen=True)
 class Array:
-    """What is declared of an array: `Annotated[Floats, Array("chain cluster")]`.
+    """Declaration of an array: `Annotated[Floats, Array("chain cluster")]`.
 
     Attributes
     ----------
-    along : names of its axes; an axis has one length in all arrays of a record.
-    dtypes : names of NumPy's types that it may have.
+    along : names of its axes; axes of one name have the same length in all arrays of a record.
+    dtypes : names of the NumPy types that are allowed.
     least, most : bounds of its values, which are finite.
     sums : the axis along which its values sum to one.
     """
@@ -73,11 +73,11 @@ class Array:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The names of its axes."""
+        """Names of its axes."""
         return tuple(self.along.split())
 
     def __get_pydantic_core_schema__(self, *_: Any) -> core_schema.CoreSchema:
-        """Have pydantic check arrays with `check`."""
+        """Let pydantic check arrays with `check`."""
         return core_schema.no_info_plain_validator_function(self.check)
 
     def check(self, array: Any) -> NDArray[Any]:
@@ -94,14 +94,14 @@ class Array:
                 f"{most:g}"
             )
         if self.sums:
-            far = np.abs(array.sum(axis=self.axes.index(self.sums), dtype=np.float64) - 1.0)
-            if not (far <= NORMALISED).all():
-                raise ValueError(f"does not sum to one along {self.sums}, by {far.max():.2g}")
+            error = np.abs(array.sum(axis=self.axes.index(self.sums), dtype=np.float64) - 1.0)
+            if not (error <= NORMALISED).all():
+                raise ValueError(f"does not sum to one along {self.sums}, by {error.max():.2g}")
         return array
 
 
 def _printable(text: str) -> str:
-    # what could make a terminal or a reader see something else than what is there
+    # control characters could make a terminal show something else
     if not text.isprintable():
         raise ValueError("has characters that do not print")
     return text
@@ -117,10 +117,10 @@ Digest = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]
 
 @cache
 def declared_arrays(kind: type) -> dict[str, Array]:
-    """Return what a record declares of its arrays, by field; lists of arrays are among them."""
+    """Declared arrays of a record, by field; also those in lists."""
     hints = get_type_hints(kind, include_extras=True)
-    found = {name: _find_array(hint) for name, hint in hints.items()}
-    return {name: array for name, array in found.items() if array is not None}
+    arrays = {name: _find_array(hint) for name, hint in hints.items()}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def _find_array(hint: Any) -> Array | None:
@@ -130,7 +130,7 @@ def _find_array(hint: Any) -> Array | None:
 
 
 def axis_lengths(record: Any) -> dict[str, int]:
-    """Return the length of each axis of a record; refuse one that has two.
+    """Length of each axis of a record; an axis with two lengths is refused.
 
     Raises
     ------
@@ -151,15 +151,15 @@ def axis_lengths(record: Any) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Envelope:
-    """Where a message belongs.
+    """Study, silo and question to which a message belongs.
 
     Attributes
     ----------
     study : digest of the study; empty on what a silo keeps for itself.
     silo : the silo that is asked, or that answers; empty where all are asked.
-    number : place of the question in the study, from 1; an answer has that of its question.
+    number : number of the question in the study, from 1; an answer has that of its question.
     kind : name of the record inside; `seal` writes it.
-    answers : digest of the question that it answers; empty on a question.
+    answers : digest of the question that is answered; empty on a question.
     """
 
     study: Digest
@@ -182,7 +182,7 @@ def _reader(kind: str) -> TypeAdapter[Any]:
 
 
 def encode(envelope: Envelope, record: Any) -> bytes:
-    """Return a message as bytes; the same message always gives the same bytes.
+    """Encode a message as bytes; the same message always gives the same bytes.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def encode(envelope: Envelope, record: Any) -> bytes:
 
 
 def decode(data: bytes) -> tuple[Envelope, Any]:
-    """Return the envelope and the record of a message in bytes, of which nothing is believed.
+    """Decode and check the envelope and the record of an untrusted message in bytes.
 
     Raises
     ------
@@ -212,28 +212,28 @@ def decode(data: bytes) -> tuple[Envelope, Any]:
 
 
 def load_arrays(data: bytes) -> Arrays:
-    """Return the arrays of strangers' bytes in safetensors' form; it raises `ValueError` too."""
+    """Arrays of untrusted bytes in safetensors' form; errors include `ValueError`."""
     if int.from_bytes(data[:8], "little") > LARGEST_INDEX:
         raise ValueError(f"an index of more than {LARGEST_INDEX:,} bytes")
     return load(bytes(data))
 
 
 def digest_record(record: Any) -> str:
-    """Return the SHA-256, in hexadecimal, of a record in bytes: equal for equal records."""
+    """SHA-256, in hexadecimal, of a record in bytes: equal for equal records."""
     return _digest(type(record).__name__, *pack(record))
 
 
 def seal(envelope: Envelope, record: Any) -> tuple[dict[str, Any], Arrays]:
-    """Return the head of a message, and its arrays by the path of their fields."""
+    """Head of a message, and its arrays by the path of their fields."""
     kind = type(record).__name__
     plain, arrays = pack(record)
-    said = asdict(validate(ENVELOPE, asdict(envelope) | {"kind": kind}))
-    head = {"format": FORMAT, "version": VERSION} | said
+    checked = asdict(validate(ENVELOPE, asdict(envelope) | {"kind": kind}))
+    head = {"format": FORMAT, "version": VERSION} | checked
     return head | {"content": _digest(kind, plain, arrays), "fields": plain}, arrays
 
 
 def unseal(head: dict[str, Any], arrays: Arrays) -> tuple[Envelope, Any]:
-    """Return the envelope and the record; undoes `seal`."""
+    """Check head and arrays, and return the envelope and the record; inverse of `seal`."""
     if (head.pop("format", None), head.pop("version", None)) != (FORMAT, VERSION):
         raise MessageError(
             f"it is not a {FORMAT} of version {VERSION}; use the same silomix on both sides"
@@ -241,17 +241,17 @@ def unseal(head: dict[str, Any], arrays: Arrays) -> tuple[Envelope, Any]:
     plain, content = head.pop("fields", None), head.pop("content", None)
     envelope = validate(ENVELOPE, head)
     record = unpack(envelope.kind, plain, arrays)
-    # what is made of a message is what it says: nothing more is in it, and nothing was coerced
-    again: Arrays = {}
-    if asdict(envelope) != head or split(record, "", again) != plain:
+    # packed again, the record must give the same message: nothing was ignored or coerced
+    repacked: Arrays = {}
+    if asdict(envelope) != head or split(record, "", repacked) != plain:
         raise MessageError(f"it has fields or values that a {envelope.kind} does not have")
-    if again.keys() != arrays.keys() or _digest(envelope.kind, plain, again) != content:
+    if repacked.keys() != arrays.keys() or _digest(envelope.kind, plain, repacked) != content:
         raise MessageError("its digest does not fit its content: it was changed")
     return envelope, record
 
 
 def pack(record: Any) -> tuple[dict[str, Any], Arrays]:
-    """Return a record's fields as plain values, None for arrays, and the arrays by path.
+    """Fields of a record as plain values, None for arrays, and the arrays by path.
 
     Raises
     ------
@@ -265,21 +265,21 @@ def pack(record: Any) -> tuple[dict[str, Any], Arrays]:
 
 
 def unpack(kind: str, plain: Any, arrays: Arrays) -> Any:
-    """Return the record of this kind; undoes `pack`.
+    """Make and check a record of this kind; inverse of `pack`.
 
     Raises
     ------
     MessageError
         When fields or arrays are not as declared.
     """
-    found = validate(_reader(kind), join(plain, "", arrays))
-    for record in (found, *getattr(found, "releases", ())):
+    message = validate(_reader(kind), join(plain, "", arrays))
+    for record in (message, *getattr(message, "releases", ())):
         axis_lengths(record)
-    return found
+    return message
 
 
 def validate(reader: TypeAdapter[Any], values: Any) -> Any:
-    """Return what the reader makes of plain values; refuse them in a sentence."""
+    """Validate plain values; errors become one sentence."""
     try:
         return reader.validate_python(values)
     except ValidationError as error:
@@ -289,19 +289,19 @@ def validate(reader: TypeAdapter[Any], values: Any) -> Any:
 
 
 def split(value: Any, path: str, arrays: Arrays) -> Any:
-    """Return a value as JSON holds it, its arrays set aside under their paths."""
+    """A value as JSON has it; its arrays are added to `arrays` by path."""
     if isinstance(value, np.ndarray):
         # safetensors copies memory from the first number on: of a view, that of its neighbours
         array = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
         arrays[path[1:]] = array.reshape(value.shape)
         return None
     if is_dataclass(value):
-        travel = [each.name for each in fields(value) if each.metadata != STAYS]
+        travel = [item.name for item in fields(value) if item.metadata != STAYS]
         value = {name: getattr(value, name) for name in travel}
     if isinstance(value, Mapping):
         return {key: split(part, f"{path}.{key}", arrays) for key, part in value.items()}
     if isinstance(value, tuple | list):
-        return [split(part, f"{path}.{at}", arrays) for at, part in enumerate(value)]
+        return [split(part, f"{path}.{place}", arrays) for place, part in enumerate(value)]
     if isinstance(value, np.generic):
         value = value.item()
     # JSON has no such numbers
@@ -309,11 +309,11 @@ def split(value: Any, path: str, arrays: Arrays) -> Any:
 
 
 def join(value: Any, path: str, arrays: Arrays) -> Any:
-    """Return plain values with the arrays where their paths lead; undoes `split`."""
+    """Insert the arrays into plain values by their paths; inverse of `split`."""
     if isinstance(value, dict):
         return {key: join(part, f"{path}.{key}", arrays) for key, part in value.items()}
     if isinstance(value, list):
-        return [join(part, f"{path}.{at}", arrays) for at, part in enumerate(value)]
+        return [join(part, f"{path}.{place}", arrays) for place, part in enumerate(value)]
     return arrays.get(path[1:]) if value is None else value
 
 
@@ -326,32 +326,32 @@ def _contain(head: dict[str, Any], arrays: Arrays) -> bytes:
 
 
 def write_json(head: Any, indent: int | None = None) -> bytes:
-    """Return the one JSON text of plain values."""
+    """Canonical JSON text of plain values."""
     text = json.dumps(head, indent=indent, ensure_ascii=False, allow_nan=False).encode()
     if not _fits(text):
-        found = f"{len(text):,} bytes and {text.count(b','):,} values"
+        size = f"{len(text):,} bytes and {text.count(b','):,} values"
         raise MessageError(
-            f"a head of {found} cannot be sent; {LARGEST_HEAD:,} and {MOST_VALUES:,} can"
+            f"a head of {size} cannot be sent; {LARGEST_HEAD:,} and {MOST_VALUES:,} can"
         )
     return text
 
 
 def read_json(content: bytes) -> dict[str, Any]:
-    """Return the table that a JSON text of strangers holds.
+    """Table in an untrusted JSON text.
 
     Raises
     ------
     MessageError
-        When it is too long or too deep, or no JSON.
+        When it is too long or too deep, or not JSON.
     """
     try:
-        found = from_json(content, allow_inf_nan=False) if _fits(content) else None
+        table = from_json(content, allow_inf_nan=False) if _fits(content) else None
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        table = None
+    if not isinstance(table, dict):
         most = f"{LARGEST_HEAD:,} bytes or {MOST_VALUES:,} values"
         raise MessageError(f"its head is not a JSON table, or has over {most}")
-    return found
+    return table
 
 
 def _fits(text: bytes) -> bool:
@@ -359,5 +359,5 @@ def _fits(text: bytes) -> bool:
 
 
 def shorten(text: str) -> str:
-    """Return a text of strangers as a sentence may quote it."""
+    """Quote an untrusted text, shortened."""
     return repr(text[:LONGEST_SHOWN])

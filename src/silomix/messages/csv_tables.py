@@ -1,24 +1,23 @@
-"""Arrays as CSV tables for people, and back bit for bit.
+"""Arrays as CSV tables for people, from which they are read back exactly.
 
-Of most messages one field is one table: the columns are the array's axes but the last, as numbers
-from 0, and then one column for each place along the last; an array of one axis has one column of
-values. Arrays that stand in a list share a table, which then starts with their place in the list;
-rows of those that have fewer columns end in empty cells.
+In most messages each field is one table: the first columns are indices along all axes but the last,
+from 0, and then there is one column for each index along the last; an array of one axis has one
+column of values. Arrays in a list share a table, which then starts with their index in the list;
+shorter rows are padded with empty cells.
 
 A release has tables that a data officer reads: `cluster_sizes.csv`; `profile.csv`, a line per
-cluster and level, where `basis` says what the profile is of, `count` of `of` rows is what the mean
-stands for, under a policy that has rules, and `known` is how many of the cluster's rows have a
-cell, 0 for too few; `checks.csv`, what each rule did; and in tier
-"draws" `weights.csv` and `parameters.csv`.
+cluster and level, where `basis` is the source of the profile, `count` of `of` rows gives the mean,
+under a policy that has rules, and `known` is the observed count, 0 for too few; `checks.csv`, the
+effect of each rule; and in tier "draws" `weights.csv` and `parameters.csv`.
 
-A number has a line for each of its parameters in the place of levels: `mean` and `sd` or `scale`,
+A number has a line for each of its parameters instead of levels: `mean` and `sd` or `scale`,
 or the `rate` of counts. The column `mean` of a line `sd` or `scale` is the mean of the squares.
 These are in the study's units, (x − location)/scale; where a study has numbers, further columns
 have the variable's kind, location, scale and transform, and `in_data_units` the mean, the standard
-deviation or the scale that the line comes to.
+deviation or the scale in these units.
 
-A table too long for one file goes on in `profile_2.csv` and so on. Numbers are written so that they
-read back the same, and texts as `model.spreadsheet` has them. Reading is lenient: whoever reads
+A table too long for one file is continued in `profile_2.csv` and so on. Numbers are written so that
+they are read back exactly, and texts as in `model.spreadsheet`. Reading is lenient: the reader
 writes the tables again, and compares.
 """
 
@@ -54,7 +53,7 @@ Files = Mapping[str, bytes]
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 
 MOST_LINES = 5_000
-# Bytes. Airlocks take no more lines, the heading's included, and bytes in a file.
+# Bytes. These are common limits of release checks, on lines, with the heading, and bytes of a file.
 LARGEST_FILE = 16_000_000
 
 BASES = {CLUSTER: "cluster", SILO: "silo", UNIFORM: "uniform"}
@@ -62,13 +61,13 @@ NUMBER_BASES = BASES | {UNIFORM: "prior"}
 KEYS = ["cluster", "variable", "level"]
 NUMBERS = ["basis", "count", "of", "known", "mean", "concentration"]
 UNITS = ["kind", "location", "scale", "transform", "in_data_units"]
-# Of a column's location and scale: what is beyond is no study's, and would overflow.
+# Largest location and scale of a column; larger ones would overflow.
 LARGEST_UNIT = 1e100
 CHECKS = [field.name for field in fields(Check) if field.name != "inside"]
 
 
 def array_tables(kind: type, arrays: Arrays) -> dict[str, bytes]:
-    """Return the files of a record's arrays, content by name."""
+    """Files of a record's arrays: content by name."""
     files: dict[str, bytes] = {}
     for name, paths in _by_table(arrays).items():
         field = name.rpartition(".")[2]
@@ -82,7 +81,7 @@ def array_tables(kind: type, arrays: Arrays) -> dict[str, bytes]:
 
 
 def read_arrays(files: Files, shapes: Shapes) -> Arrays:
-    """Return the arrays, of the types and shapes that are claimed, that files hold."""
+    """Arrays in files, with the types and shapes that are declared."""
     arrays: Arrays = {}
     for name, paths in _by_table(shapes).items():
         whole = all(not shapes[path][0].startswith("float") for path in paths)
@@ -90,18 +89,18 @@ def read_arrays(files: Files, shapes: Shapes) -> Arrays:
         numbers = _read_numbers(files, name, lead, whole=whole)
         for path in paths:
             dtype, shape = shapes[path]
-            *others, columns = _with_columns(shape)
-            here, numbers = np.split(numbers, [math.prod(others)])
-            # each column has a heading: whoever claims more wants to fill our memory
+            *leading, columns = _with_columns(shape)
+            part, numbers = np.split(numbers, [math.prod(leading)])
+            # each column has a heading: a declaration of more is meant to fill our memory
             if columns > len(files[_part(name, 1)]):
                 raise MessageError(f"{name}.csv has fewer columns than {path} needs")
-            with np.errstate(over="ignore"):  # what becomes infinite is refused by its bounds
-                arrays[path] = here[:, :columns].astype(dtype).reshape(shape)
+            with np.errstate(over="ignore"):  # infinite values are refused by the array's bounds
+                arrays[path] = part[:, :columns].astype(dtype).reshape(shape)
     return arrays
 
 
 def _by_table(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Return for each table's name, that of a field, the paths of the arrays in it."""
+    """Paths of the arrays in each table, by the name of the table, which is a field's."""
     names: dict[str, list[str]] = {}
     for path in paths:
         names.setdefault(PLACE_IN_LIST.sub("", path), []).append(path)
@@ -113,20 +112,20 @@ def _places(path: str) -> list[int]:
 
 
 def _with_columns(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of an array in its table, where one axis alone becomes one column."""
+    """Shape of an array in its table, where a single axis becomes one column."""
     return (*shape, 1) if len(shape) == 1 else tuple(shape)
 
 
 def _array_rows(places: list[int], array: NDArray[Any], width: int) -> Iterator[list[object]]:
-    *others, columns = _with_columns(array.shape)
+    *leading, columns = _with_columns(array.shape)
     padding = [""] * (width - columns)
-    rows = array.reshape(math.prod(others), columns).tolist()
-    for place, row in zip(np.ndindex(*others), rows, strict=True):
+    rows = array.reshape(math.prod(leading), columns).tolist()
+    for place, row in zip(np.ndindex(*leading), rows, strict=True):
         yield [*places, *place, *row, *padding]
 
 
 def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
-    """Return the files of a release's tables, content by name."""
+    """Files of a release's tables: content by name."""
     checks = ([getattr(check, word) for word in CHECKS] for check in release.checks)
     files = csv_files("cluster_sizes", ["cluster", "rows"], enumerate(release.sizes.tolist()))
     files |= csv_files("checks", CHECKS, checks)
@@ -144,10 +143,10 @@ def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
 
 
 def _lines(family: Product) -> tuple[Ints, Ints]:
-    """Return the variable, and the statistic, of each line of a cluster's profile: (line,).
+    """Variable, and statistic, of each line of a cluster's profile: (line,) each.
 
-    Lines are parameters. Numbers have more statistics than parameters, first how many rows there
-    are, which are 1 in a mean.
+    Lines are parameters. Numbers have more statistics than parameters, first the number of rows,
+    which is 1 in a mean.
     """
     variable = np.repeat(np.arange(len(family.variables)), family.parameters)
     ends = np.cumsum(family.statistics)
@@ -162,56 +161,56 @@ def _profile_rows(
     variable, statistic = _lines(family)
     basis = family.basis(release.known, release.concentration, policy)
     shown = release.known * (basis == CLUSTER)
-    of = np.where(basis == CLUSTER, release.known, shown.sum(axis=0))
-    basis, of, known = (part[:, variable] for part in (basis, of, release.known))
+    total = np.where(basis == CLUSTER, release.known, shown.sum(axis=0))
+    basis, total, known = (part[:, variable] for part in (basis, total, release.known))
     concentration = release.concentration[:, variable]
     mean, names = release.mean[:, statistic], family.names()
-    with np.errstate(over="ignore", invalid="ignore"):  # of numbers that nobody has checked yet
+    with np.errstate(over="ignore", invalid="ignore"):  # the numbers are not yet checked
         in_data_units = np.array(family.describe(family.from_moments(release.mean)))
-    for at in np.ndindex(*mean.shape):
-        own, nothing = family.variables[variable[at[1]]], basis[at] == UNIFORM
+    for i in np.ndindex(*mean.shape):
+        var, nothing = family.variables[variable[i[1]]], basis[i] == UNIFORM
         words, counted = BASES, policy.has_rules and not nothing
         units: list[object] = ["categorical", "", "", "", ""]
-        if own.kind != "categorical":
+        if var.kind != "categorical":
             words, counted = NUMBER_BASES, False
-            units = [own.kind, own.location, own.scale, own.transform, float(in_data_units[at])]
+            units = [var.kind, var.location, var.scale, var.transform, float(in_data_units[i])]
         yield (
-            *(at[0], *names[at[1]], words[int(basis[at])]),
-            round(float(mean[at] * of[at])) if counted else "",
-            "" if nothing else int(of[at]),
-            int(known[at]),
-            *(float(part[at]) for part in (mean, concentration)),
+            *(i[0], *names[i[1]], words[int(basis[i])]),
+            round(float(mean[i] * total[i])) if counted else "",
+            "" if nothing else int(total[i]),
+            int(known[i]),
+            *(float(part[i]) for part in (mean, concentration)),
             *(units if schema.numbers else ()),
         )
 
 
 def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
-    """Return the arrays of a release, and the variables and levels that its profile names."""
+    """Arrays of a release, and the variables and levels in its profile."""
     sizes = _read_numbers(files, "cluster_sizes", 1, whole=True)[:, 0]
     profile = [row for part in _read_parts(files, "profile") for row in part]
     schema = _read_schema(profile[: len(profile) // max(1, len(sizes))])
     family = make_family(schema, Prior())
     variable, statistic = _lines(family)
-    last = len(KEYS + NUMBERS)
-    numbers = np.array([[float(cell) for cell in row[6:last]] for row in profile])
-    known, means, concentration = numbers.T.reshape(3, len(sizes), len(variable))
+    end = len(KEYS + NUMBERS)
+    numbers = np.array([[float(cell) for cell in row[6:end]] for row in profile])
+    observed, means, concentration = numbers.T.reshape(3, len(sizes), len(variable))
     firsts = np.flatnonzero(np.diff(variable, prepend=-1))
-    known, concentration = known[:, firsts].astype(np.int64), concentration[:, firsts]
+    observed, concentration = observed[:, firsts].astype(np.int64), concentration[:, firsts]
     mean = np.ones((len(sizes), int(family.statistics.sum())))
     mean[:, statistic] = means
-    arrays = {"sizes": sizes, "known": known, "mean": mean, "concentration": concentration}
+    arrays = {"sizes": sizes, "known": observed, "mean": mean, "concentration": concentration}
     if "weights.csv" in files:
-        # nothing has been held against its bounds yet: what overflows here is refused there
+        # bounds are checked later, and refuse what overflows here
         with np.errstate(over="ignore"):
             weights = _read_numbers(files, "weights", 1).astype(np.float32)
-            drawn = _read_numbers(files, "parameters", 2).astype(np.float32)
+            parameters = _read_numbers(files, "parameters", 2).astype(np.float32)
         shape = len(weights), len(sizes), len(variable)
-        arrays |= {"weights": weights, "parameters": drawn.reshape(shape)}
+        arrays |= {"weights": weights, "parameters": parameters.reshape(shape)}
     return arrays, schema
 
 
 def _read_schema(lines: list[list[str]]) -> Schema:
-    """Return the variables that the lines of one cluster's profile name."""
+    """Variables in the lines of one cluster's profile."""
     runs = [(name, list(run)) for name, run in groupby(lines, lambda row: row[1])]
     printable = all(text.isprintable() for row in lines for text in row[1:3])
     if not lines or len(dict(runs)) < len(runs) or not printable:
@@ -233,7 +232,7 @@ def _read_schema(lines: list[list[str]]) -> Schema:
 def csv_files(
     name: str, heading: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> dict[str, bytes]:
-    """Return the files of a table, as many as airlocks' limits ask for: content by name."""
+    """Files of a table, within the limits of release checks: content by name."""
     lines: list[str] = []
     writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n")
     for row in chain([heading], rows):
@@ -241,9 +240,9 @@ def csv_files(
             for_spreadsheet(cell, first=place == 0) if isinstance(cell, str) else cell
             for place, cell in enumerate(row)
         )
-    top, *others = (line.encode() for line in lines)
+    top, *body = (line.encode() for line in lines)
     parts, size = [[top]], len(top)
-    for line in others:
+    for line in body:
         if len(parts[-1]) == MOST_LINES or size + len(line) > LARGEST_FILE:
             parts.append([top])
             size = len(top)
@@ -259,12 +258,12 @@ def _part(name: str, number: int) -> str:
 
 
 def _read_parts(files: Files, name: str) -> Iterator[list[list[str]]]:
-    """Yield the rows of each file of a table, without its heading."""
+    """Yield the rows of each file of a table, without headings."""
     for number in count(1):
         if number > 1 and _part(name, number) not in files:
             return
         content = files[_part(name, number)]
-        # a line may hold nothing, and takes more memory than its byte all the same
+        # even an empty line takes more memory than its byte
         if content.count(b"\n") + content.count(b"\r") > MOST_LINES:
             raise MessageError(f"{_part(name, number)} has more than {MOST_LINES:,} lines")
         text = io.StringIO(content.decode(), newline="")
@@ -273,13 +272,13 @@ def _read_parts(files: Files, name: str) -> Iterator[list[list[str]]]:
 
 
 def _read_numbers(files: Files, name: str, lead: int, *, whole: bool = False) -> NDArray[Any]:
-    """Return the numbers of a table, (row, column), without its first columns.
+    """Numbers of a table, (row, column), without its first columns.
 
-    A file becomes numbers before the next is read: as text they would be many times as large.
+    Each file is converted before the next is read: as text they would be many times as large.
     """
     parse, kind = (int, np.int64) if whole else (float, np.float64)
-    found = [
+    parts = [
         np.array([[parse(cell or "0") for cell in row[lead:]] for row in rows], kind)
         for rows in _read_parts(files, name)
     ]
-    return np.concatenate([part.reshape(len(part), -1 if part.size else 0) for part in found])
+    return np.concatenate([part.reshape(len(part), -1 if part.size else 0) for part in parts])

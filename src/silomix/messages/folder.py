@@ -1,4 +1,4 @@
-"""A message as a folder of JSON and CSV, for people and airlocks.
+"""Messages as folders of JSON and CSV, for people and release checks.
 
 `message.json` has the head of the message (`silomix.messages.container`), type and shape of its
 arrays, and the SHA-256 of every other file. Arrays are CSV tables (`silomix.messages.csv_tables`).
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from silomix.study import Study
 
 README, NOT_INCLUDED, PICTURE = "README.txt", "not_included.txt", "profile.png"
-# What the tables of a release say of a variable.
+# Attributes of a variable that the tables of a release contain.
 SHOWN = attrgetter("name", "levels", "kind", "location", "scale", "transform")
 MOST_FILES = 2_000
 FILES = TypeAdapter(dict[str, str])
@@ -46,13 +46,13 @@ SHAPES = TypeAdapter(dict[str, tuple[Kind, tuple[Annotated[int, Field(ge=0, lt=2
 def write_release(
     release: Release, folder: str | Path, schema: Schema, *, force: bool = False
 ) -> list[Path]:
-    """Write a release folder, whole or not at all, and return its files.
+    """Write a release folder atomically, and return its files.
 
     Parameters
     ----------
     folder : must not exist, or be empty.
     schema : the study's, for the names of variables and levels.
-    force : whether to replace another release folder that is in the way.
+    force : whether to replace an existing release folder.
     """
     target = Path(folder)
     check_target(target, force=force)
@@ -65,14 +65,14 @@ def write_release(
 
 
 def release_files(release: Release, schema: Schema) -> dict[str, bytes]:
-    """Return the files of a release folder: those of the answer to the first question."""
-    asked = container.digest_record(SampleLocally())
-    envelope = Envelope(release.study, release.silo, 1, answers=asked)
+    """Files of a release folder, which is the answer to the first question."""
+    question = container.digest_record(SampleLocally())
+    envelope = Envelope(release.study, release.silo, 1, answers=question)
     return message_files(envelope, release, schema)
 
 
 def message_files(envelope: Envelope, record: Any, schema: Schema) -> dict[str, bytes]:
-    """Return the files of a message: their contents by name, the same every time."""
+    """Files of a message: content by name; the same message gives the same bytes."""
     head, arrays = container.seal(envelope, record)
     files = _tables(record, arrays, schema)
     if isinstance(record, Release):
@@ -97,31 +97,31 @@ def _sha256(content: bytes) -> str:
 
 
 def check_target(target: Path, *, force: bool = False) -> None:
-    """Refuse a folder with anything in it, unless a message may be replaced or was left unfinished.
+    """Refuse a folder with content, unless it is an unfinished message, or one to replace.
 
     Raises
     ------
     SettingsError
-        When it is taken.
+        When it has other content.
     FileError
-        When it cannot be looked at.
+        When it cannot be read.
     """
     with writing(target, FileError):
-        taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
-        replaceable = taken and (target / HEAD).is_file()
-    if taken and not (force and replaceable) and not unfinished([target]):
+        occupied = target.exists() and (not target.is_dir() or any(target.iterdir()))
+        replaceable = occupied and (target / HEAD).is_file()
+    if occupied and not (force and replaceable) and not unfinished([target]):
         advice = "give another folder" + (", or --force to replace it" if replaceable else "")
         raise SettingsError(f"{target} exists already; {advice}")
 
 
 def write_folder(target: Path, files: Iterable[tuple[str, bytes]]) -> None:
-    """Write a folder under another name, and rename it, in the place of what may be replaced.
+    """Write a folder under a temporary name, then rename it, replacing an old one.
 
-    Nobody else writes this folder: what a killed writer left is used up by the next.
+    Nobody else writes this folder: the next writer replaces the remains of a killed one.
 
     Parameters
     ----------
-    files : paths inside the folder and contents, each taken once the one before is written.
+    files : paths inside the folder and contents; each item is requested once the last is written.
 
     Raises
     ------
@@ -143,12 +143,12 @@ def write_folder(target: Path, files: Iterable[tuple[str, bytes]]) -> None:
 
 
 def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:
-    """Return the envelope and the record of a message in a folder.
+    """Read and check the envelope and the record of a message in a folder.
 
     Parameters
     ----------
-    folder : nothing in it is believed.
-    study : whose variables and levels a release in it must have.
+    folder : its content is untrusted.
+    study : the study whose variables and levels a release must have.
 
     Raises
     ------
@@ -156,8 +156,8 @@ def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:
         When a file is changed, missing, foreign, too large or damaged, naming the file.
     """
     envelope, record, schema = _read(Path(folder))
-    shown = [[*map(SHOWN, one.variables)] for one in (schema, study.table_schema) if one]
-    if shown[0] != shown[-1]:
+    tables = [[*map(SHOWN, s.variables)] for s in (schema, study.table_schema) if s]
+    if tables[0] != tables[-1]:
         raise MessageError(
             f"{folder} is a release with different variables or levels from the study's; release "
             "again with this study file"
@@ -166,12 +166,12 @@ def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:
 
 
 def read_release(folder: str | Path) -> tuple[Release, Schema]:
-    """Return the release in a folder, and its variables and levels, without its study.
+    """Read and check the release in a folder, and its variables and levels, without its study.
 
     Raises
     ------
     MessageError
-        When a file is missing, damaged, too large, or says what cannot be.
+        When a file is missing, damaged or too large, or has impossible values.
     """
     _, release, schema = _read(Path(folder))
     if schema is None:
@@ -194,8 +194,8 @@ def _read(source: Path) -> tuple[Envelope, Any, Schema | None]:
 
 
 def _read_folder(source: Path) -> dict[str, bytes]:
-    """Return what is in the files of a folder, by name."""
-    left = LARGEST_MESSAGE
+    """Contents of the files of a folder, by name."""
+    remaining = LARGEST_MESSAGE
     if source.name.startswith("."):
         raise MessageError("it was left by a writer that did not finish")
     if not (source / HEAD).exists() and (inner := sorted(source.glob(f"*/{HEAD}"))):
@@ -208,8 +208,8 @@ def _read_folder(source: Path) -> dict[str, bytes]:
                 raise MessageError(f"{shorten(entry.name)} is not a file")
             files[entry.name] = read_file(Path(entry.path), LARGEST_FILE + 1)
             size = len(files[entry.name])
-            left -= size
-            if left < 0 or size > LARGEST_FILE or len(files) > MOST_FILES:
+            remaining -= size
+            if remaining < 0 or size > LARGEST_FILE or len(files) > MOST_FILES:
                 raise MessageError("it has more files or bytes than silomix reads")
     if HEAD not in files:
         raise MessageError(f"{HEAD} is missing, so this is not a message")
@@ -234,7 +234,7 @@ def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema | None
     else:
         arrays, schema = csv_tables.read_arrays(files, shapes), None
     envelope, record = container.unseal(head, arrays)
-    # the tables say this, and nothing else or otherwise
+    # the tables have exactly this content
     tables = _tables(record, arrays, schema)
     for_people = {README, NOT_INCLUDED, PICTURE} if schema is not None else set()
     for name in sorted(tables.keys() | files.keys() - for_people):

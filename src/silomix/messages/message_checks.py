@@ -1,8 +1,8 @@
-"""The checks at both doors: what a message's declaration does not say.
+"""Checks of questions and answers beyond the declarations of their records.
 
-Questions are held against the study, in the silo, and answers against question and study, at the
-coordinator. Types, bounds, sums, and lengths within one record were checked when it was read.
-Each check yields what is wrong, as the end of a sentence, and may rely on those before it.
+Silos check questions against the study, and coordinators check answers against question and study.
+Types, bounds, sums, and lengths within one record were checked when it was read. Each check yields
+problems, as the ends of sentences, and may rely on earlier checks.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 MOST_DRAWS = 100_000
 # Clusters of a polish round: labels are stored in one byte.
 MOST_LABELS = 255
-# Numbers that a silo makes of what it is shown, 8 bytes each.
+# Most numbers in the matched draws that a silo makes, 8 bytes each.
 MOST_MATCHED = 2**30
-# How far a silo's rows may be from the number that the study states, as a share of it.
+# Tolerance of the number of a silo's rows, as a share of the number that the study states.
 ROWS_APART = 0.1
-# How far a count may be from a whole number, floating point being what it is.
+# Tolerance of sums of counts, for rounding errors.
 SAME = 1e-6
 
 
 class Terms(NamedTuple):
-    """What questions to a silo, and its answers, are held against."""
+    """Study and silo against which questions and answers are checked."""
 
     study: Study
     silo: str
 
     @property
     def family(self) -> Product:
-        """The family of the study's variables."""
+        """Family of the study's variables."""
         return self.study.pooled_model.family
 
     @property
     def bounds(self) -> dict[str, tuple[int, int]]:
-        """The least and the most entries that axes have: no honest coordinator asks about more."""
+        """Bounds on the lengths of axes, which no honest coordinator exceeds."""
         study, solver = self.study, self.study.aggregation.solver
         schedule, components = study.sampling, study.model.components
         family, silos = self.family, len(study.silos)
@@ -60,12 +60,12 @@ class Terms(NamedTuple):
             "statistic": (int(family.statistics.sum()),) * 2,
             "variable": (len(family.variables),) * 2,
             "silo": (silos, silos),
-            # every silo's clusters may all be its own
+            # no two silos may have a cluster in common
             "cluster": (1, components * silos),
             "local_cluster": (1, components),
             "draw": (1, max(MOST_DRAWS, study.kept_draws, schedule.kept * schedule.chains)),
             "chain": (1, schedule.chains if study.strategy == "exact" else chains),
-            # each point is an answer of its own
+            # the silo answers about each point separately
             "start": (1, 1 if isinstance(solver, Lbfgs) else solver.starts),
         }
 
@@ -82,24 +82,24 @@ def check_envelope(
     Raises
     ------
     MessageError
-        Saying whose message it is.
+        Naming what differs.
     """
     answers = "" if query is None else digest_record(query)
-    for word, found, wanted in (
+    for word, actual, expected in (
         ("study", envelope.study, digest(study)),
         ("silo", envelope.silo, silo),
         ("question", envelope.number, number),
-        (f"another question {number} than is asked now,", envelope.answers, answers),
+        (f"another version of question {number},", envelope.answers, answers),
     ):
-        if found != wanted:
+        if actual != expected:
             raise MessageError(
-                f"{silo}: the {envelope.kind} is of {word} {found!r} and not of {wanted!r}; put "
+                f"{silo}: the {envelope.kind} is of {word} {actual!r} and not of {expected!r}; put "
                 "the right message in its place, or delete it, and have the silo answer again"
             )
 
 
 def check_query(query: Any, study: Study, silo: str) -> None:
-    """Refuse, in the silo, a question that the study does not ask or that does not fit it.
+    """In the silo: refuse a question that does not fit the study.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def check_query(query: Any, study: Study, silo: str) -> None:
 
 
 def check_reply(reply: Any, query: messages.Query, study: Study, silo: str) -> None:
-    """Refuse, at the coordinator, an answer that does not fit the question or the study.
+    """At the coordinator: refuse an answer that does not fit the question or the study.
 
     A `Refused` is an answer to any question.
 
@@ -142,26 +142,26 @@ def _query_problems(query: Any, terms: Terms) -> Problems:
         "aggregation": study.aggregation.method,
         "oracle": study.aggregation.oracle,
     }
-    for name, wanted in ASKED_WITH.get(type(query), {}).items():
-        if settings[name] != wanted:
+    for name, required in ASKED_WITH.get(type(query), {}).items():
+        if settings[name] != required:
             yield f'is not asked in a study with {name} = "{settings[name]}"'
     yield from CHECKS[type(query)][0](query, terms)
 
 
 def _reply_problems(reply: Any, query: messages.Query, terms: Terms) -> Problems:
-    wanted = messages.REPLIES[type(query)]
+    expected = messages.REPLIES[type(query)]
     if isinstance(reply, messages.Refused):
         if reply.code not in messages.REFUSALS:
             yield f"has the unknown code {shorten(reply.code)}"
-    elif type(reply) is not wanted:
-        yield f"should be a {wanted.__name__}"
+    elif type(reply) is not expected:
+        yield f"should be a {expected.__name__}"
     else:
         yield from CHECKS[type(query)][1](reply, query, terms)
 
 
 CONSENSUS = {"strategy": "consensus"}
 FEDERATED = CONSENSUS | {"aggregation": "vcmc", "oracle": "federated"}
-# The settings with which a study asks a question, where it does not always.
+# Settings of a study that are required for a question.
 ASKED_WITH: dict[type, dict[str, str]] = {
     messages.SampleLocally: CONSENSUS,
     messages.DivergenceCost: CONSENSUS | {"matching": "divergence"},
@@ -172,11 +172,11 @@ ASKED_WITH: dict[type, dict[str, str]] = {
 
 
 def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:
-    """Yield which axes do not have the lengths they must have, and which parameters cannot be.
+    """Yield axes of wrong lengths, and impossible parameters.
 
     Parameters
     ----------
-    bounds : the least and the largest lengths of axes, where they are not those of the terms.
+    bounds : least and largest lengths of axes that differ from those of the terms.
     """
     bounds = terms.bounds | bounds
     for axis, length in axis_lengths(record).items():
@@ -185,10 +185,10 @@ def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:
 
 
 def _odd_parameters(record: Any, family: Product) -> Problems:
-    """Yield what is wrong with the parameters, the mean statistics and the draws of a record."""
+    """Yield problems of the parameters, mean statistics and draws of a record."""
     if isinstance(record, messages.Release):
-        drawn = {record.weights is not None, record.parameters is not None}
-        if drawn != {record.tier == "draws"}:
+        has_draws = {record.weights is not None, record.parameters is not None}
+        if has_draws != {record.tier == "draws"}:
             yield f"has draws that do not go with tier {record.tier!r}"
     checks: dict[str, Callable[[Any], str]] = {
         "parameters": family.problems,
@@ -207,11 +207,11 @@ def _range(name: str, value: float, least: float, most: float) -> Problems:
 
 
 def _rows(rows: float, terms: Terms, slack: float = 0) -> Problems:
-    """Yield whether a silo has more rows than any, or about another number than the study states.
+    """Yield a problem if a number of rows is impossible, or differs from the one that is stated.
 
     Parameters
     ----------
-    slack : how far rounding may have moved them, whatever the silo says at most to their double.
+    slack : tolerance for rounding, at most the stated number itself.
     """
     yield from _range("rows", rows, 1, MOST_ROWS)
     stated = (terms.study.rows or {}).get(terms.silo)
@@ -224,23 +224,23 @@ def _rows(rows: float, terms: Terms, slack: float = 0) -> Problems:
 
 def _divergence_query(query: messages.DivergenceCost, terms: Terms) -> Problems:
     names = [release.silo for release in query.releases]
-    others = {*terms.study.silos} - {terms.silo}
-    if not names or len(set(names)) < len(names) or not others.issuperset(names):
+    other_silos = {*terms.study.silos} - {terms.silo}
+    if not names or len(set(names)) < len(names) or not other_silos.issuperset(names):
         yield "shows no releases, one twice, the silo's own, or one from outside the study"
     yield from _shown(query, terms)
-    known = 0
+    clusters = 0
     for group in query.groups:
-        new = np.sort(group[group >= known])
-        due = known + np.arange(len(new))
+        new = np.sort(group[group >= clusters])
+        due = clusters + np.arange(len(new))
         if len(np.unique(group)) < len(group) or not np.array_equal(new, due):
             yield "has groups with two clusters of one silo, or with no cluster"
-        known += len(new)
+        clusters += len(new)
     restarts = getattr(terms.study.matching, "restarts", 1)
     yield from _range("round", query.round, 0, restarts * len(terms.study.silos))
 
 
 def _shown(query: messages.DivergenceCost | messages.ShareReleases, terms: Terms) -> Problems:
-    """Yield what is wrong with the releases that a question shows, and with their groups."""
+    """Yield problems of the releases that a question shows, and of their groups."""
     if len(query.groups) != len(query.releases):
         yield f"has groups of {len(query.groups)} silos and {len(query.releases)} releases"
     for release, group in zip(query.releases, query.groups, strict=True):
@@ -261,7 +261,7 @@ def _share_query(query: messages.ShareReleases, terms: Terms) -> Problems:
         yield f"has {clusters} groups, and some of them have no cluster"
     yield from _range("draws", query.draws, *terms.bounds["draw"])
     numbers = len(names) * query.draws * clusters * terms.bounds["parameter"][1]
-    yield from _range("draws to make, in numbers,", numbers, 1, MOST_MATCHED)
+    yield from _range("numbers in its draws", numbers, 1, MOST_MATCHED)
 
 
 def _log_likelihood_query(query: messages.LogLikelihood, terms: Terms) -> Problems:
@@ -301,9 +301,9 @@ def _release(reply: Release, terms: Terms) -> Problems:
         return
     place = study.silos.index(terms.silo)
     due = {"silo": terms.silo, "place": place, "study": digest(study), "tier": study.tier}
-    for word, wanted in due.items():
-        if getattr(reply, word) != wanted:
-            yield f"is of {word} {getattr(reply, word)!r:.70} instead of {wanted!r}"
+    for word, expected in due.items():
+        if getattr(reply, word) != expected:
+            yield f"is of {word} {getattr(reply, word)!r:.70} instead of {expected!r}"
     yield from _fits(reply, terms, cluster=(1, study.model.components))
     rounding = (Policy(**reply.policy).round_to - 1) * reply.clusters
     yield from _rows(reply.rows, terms, rounding)
@@ -315,7 +315,7 @@ def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
 
 
 def release_problems(release: Release, family: Product) -> Problems:
-    """Yield what is wrong with a release, as far as can be said without its study."""
+    """Yield problems of a release that can be detected without its study."""
     yield from _range("rows", release.rows, 1, MOST_ROWS)
     yield from _odd_parameters(release, family)
     yield from _own_breaches(release, family)
@@ -323,25 +323,25 @@ def release_problems(release: Release, family: Product) -> Problems:
 
 def _own_breaches(release: Release, family: Product) -> Problems:
     for problem in _broken_rules(release, Policy(**release.policy), family):
-        yield f"{problem}, which its own policy does not let out"
+        yield f"{problem}, which violates its own policy"
 
 
 def breaches(release: Release, policy: Policy, family: Product) -> Problems:
-    """Yield what a silo's policy would not have let out of another's release.
+    """Yield violations of a silo's own policy by another silo's release.
 
     Questions about other silos' releases are answered with sums over the rows that no rule rounds.
-    A silo cannot know those releases, and made-up ones could be of single rows; so it answers only
-    about such as its own policy would let out. That refuses the plain attack. It does not make the
-    answers harmless: sums stay exact, and how many rows a release stands for is what its sender
-    says. A stricter policy's releases pass: their profiles are rounded counts of their clusters,
-    or the pool of those that are, or uniform.
+    A silo cannot verify those releases, and fabricated ones could describe single rows; so it
+    answers only about releases that its own policy would allow. That refuses the plain attack. It
+    does not make the answers harmless: sums stay exact, and the number of rows of a release is a
+    claim of its sender. Releases under a stricter policy pass: their profiles are rounded counts of
+    their clusters, or of the pool of those, or uniform.
     """
     yield from _broken_rules(release, policy, family)
     if policy.has_rules:
         if release.weights is not None or release.parameters is not None:
             yield "has draws, to which no rule can apply"
         if (release.concentration > release.sizes[:, None] * (1 + SAME)).any():
-            yield "is surer of a profile than its rows can make it"
+            yield "claims more precision than its rows allow"
 
 
 def _broken_rules(release: Release, policy: Policy, family: Product) -> Problems:
@@ -352,11 +352,11 @@ def _broken_rules(release: Release, policy: Policy, family: Product) -> Problems
     base, least, sizes = policy.round_to, least_units(policy) * policy.round_to, release.sizes
     for size in sizes[(sizes < least) | (sizes % base > 0)]:
         yield f"has a cluster of {size:,} rows, under {least:,} or no multiple of {base:,}"
-    known, size = release.known, sizes[:, None]
-    odd = (known < least) | (known > size - least - base) | (known % base > 0)
-    for cells in known[odd & (known > 0) & (known != size)]:
+    observed, size = release.known, sizes[:, None]
+    odd = (observed < least) | (observed > size - least - base) | (observed % base > 0)
+    for cells in observed[odd & (observed > 0) & (observed != size)]:
         yield f"has {cells:,} known cells, too few, too near the size or no multiple of {base:,}"
-    problem = family.breach(release.mean, release.concentration, known, policy)
+    problem = family.breach(release.mean, release.concentration, observed, policy)
     if problem:
         yield problem
 
@@ -364,23 +364,23 @@ def _broken_rules(release: Release, policy: Policy, family: Product) -> Problems
 def _divergence_reply(
     reply: messages.DivergenceReply, query: messages.DivergenceCost, terms: Terms
 ) -> Problems:
-    size, known = len(reply.cost), query.clusters
-    yield from _range("clusters", size, known + 1, max(known, terms.study.model.components) + 1)
+    size, least = len(reply.cost), query.clusters
+    yield from _range("clusters", size, least + 1, max(least, terms.study.model.components) + 1)
     yield from _fits(reply, terms, local_cluster=(size, size), reference_cluster=(size, size))
 
 
 def _like_question(reply: Any, query: Any, terms: Terms) -> Problems:
-    asked = {axis: (length, length) for axis, length in axis_lengths(query).items()}
-    yield from _fits(reply, terms, **asked)
+    lengths = {axis: (length, length) for axis, length in axis_lengths(query).items()}
+    yield from _fits(reply, terms, **lengths)
 
 
 def _distinct_reply(reply: messages.DistinctRows, _: Any, terms: Terms) -> Problems:
     yield from _fits(reply, terms)
     yield from _rows(reply.counts.sum(dtype=np.float64), terms, slack=np.inf)
     sizes = terms.study.table_schema.sizes
-    # one code more than there are levels: a missing cell
-    last = sizes if terms.study.missing == "marginalise" else sizes - 1
-    for variable in np.flatnonzero((reply.rows > last).any(axis=0)):
+    # the code after the last level is a missing cell
+    largest = sizes if terms.study.missing == "marginalise" else sizes - 1
+    for variable in np.flatnonzero((reply.rows > largest).any(axis=0)):
         code, name = reply.rows[:, variable].max(), terms.study.variables[variable].name
         yield f"has code {code} for {name!r:.60}, which has {sizes[variable]} levels"
 
@@ -407,7 +407,7 @@ def _nothing(*_: Any) -> Problems:
     yield from ()
 
 
-# For each question, what is checked of it and of its answer.
+# Checks of each question and of its answer.
 CHECKS: dict[type, tuple[Callable[[Any, Terms], Problems], Callable[..., Problems]]] = {
     messages.SampleLocally: (_nothing, _release_reply),
     messages.DivergenceCost: (_divergence_query, _divergence_reply),

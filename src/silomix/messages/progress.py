@@ -1,7 +1,4 @@
-"""Progress for people: bars on a terminal, a few lines where a command's output is piped.
-
-And what it took, by stage, once the work is done.
-"""
+"""Progress for people: bars on a terminal, a few lines where output is piped; and times."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a piece of work is. Handed to the callback; nothing comes back from it.
+    """Progress of a piece of work, as handed to the callback, whose result is ignored.
 
     Attributes
     ----------
     stage : "compiling", "sampling", "matching", "aggregating", "polishing" or "assigning".
-    done, total : sweeps over all chains, or rounds; a total of 0 is not known.
+    done, total : sweeps over all chains, or rounds; a total of 0 is unknown.
     chains_done, chains : chains that are finished, and all of them; 0 where there are none.
     """
 
@@ -38,7 +35,7 @@ LONG = 60
 # Print a line for every tenth of a stage only if it will take longer, in seconds.
 SLOW = 30
 
-# What is counted; the other stages say only that they are under way.
+# Units of stages that are counted; for others, only their start is shown.
 UNITS = {"sampling": "sweeps", "polishing": "rounds"}
 
 # Stages that may end before their total.
@@ -47,7 +44,7 @@ AT_MOST = {"polishing"}
 
 @contextmanager
 def reporting(progress: Report | bool | None) -> Iterator[Report | None]:  # noqa: FBT001
-    """Yield the callback to hand down: the caller's own, a display on stderr, or None.
+    """Yield the callback to use: the caller's own, a display on stderr, or None.
 
     `progress` is None for a display where stderr is a terminal, True or False to force it, or a
     function that takes a `silomix.messages.progress.Progress`.
@@ -62,32 +59,32 @@ def reporting(progress: Report | bool | None) -> Iterator[Report | None]:  # noq
 
 
 def showing(*, quiet: bool) -> AbstractContextManager[Report | None]:
-    """Return what a command hands down: a display on a terminal, lines off it, None if quiet."""
+    """Callback of a command: a display on a terminal, lines elsewhere, None if quiet."""
     loud = None if sys.stderr.isatty() else PlainLines()
     return reporting(False if quiet else loud)
 
 
 class PlainLines:
-    """Writes a line for each stage that is reached, and one for every tenth of a slow one."""
+    """Prints a line for each stage that starts, and one for every tenth of a slow one."""
 
     def __init__(self) -> None:
         self._reached: set[str] = set()
         self._stage, self._since, self._tenth = "", 0.0, 0
 
-    def __call__(self, at: Progress) -> None:
-        """Take a report of where the work is."""
-        if at.stage != self._stage:
-            self._stage, self._since, self._tenth = at.stage, time.monotonic(), 0
-            if at.stage not in self._reached:
-                _write_line(at.stage)
-                self._reached.add(at.stage)
-        tenth = 10 * at.done // max(at.total, 1)
+    def __call__(self, now: Progress) -> None:
+        """Take a report of progress."""
+        if now.stage != self._stage:
+            self._stage, self._since, self._tenth = now.stage, time.monotonic(), 0
+            if now.stage not in self._reached:
+                _write_line(now.stage)
+                self._reached.add(now.stage)
+        tenth = 10 * now.done // max(now.total, 1)
         spent = time.monotonic() - self._since
-        if self._tenth < tenth < 10 and spent * at.total / at.done >= SLOW:
-            left = _duration(spent * (at.total - at.done) / at.done)
-            count = f"{at.done:,} of {at.total:,} {UNITS.get(at.stage, '')}".rstrip()
-            bound = "at most" if at.stage in AT_MOST else "about"
-            _write_line(f"{at.stage}: {count}, {bound} {left} left")
+        if self._tenth < tenth < 10 and spent * now.total / now.done >= SLOW:
+            remaining = _duration(spent * (now.total - now.done) / now.done)
+            count = f"{now.done:,} of {now.total:,} {UNITS.get(now.stage, '')}".rstrip()
+            bound = "at most" if now.stage in AT_MOST else "about"
+            _write_line(f"{now.stage}: {count}, {bound} {remaining} left")
         self._tenth = tenth  # a total that has grown begins again
 
 
@@ -100,12 +97,12 @@ def _duration(seconds: float) -> str:
 
 
 class StageClock:
-    """Seconds by stage of work that reports where it is, on a clock of one's choice.
+    """Seconds by stage of work that reports its progress, on any clock.
 
     Parameters
     ----------
     now : the clock, in seconds.
-    report : gets every report too.
+    report : also receives every report.
     """
 
     def __init__(
@@ -115,16 +112,16 @@ class StageClock:
         self._now, self._report = now, report
         self._stage, self._since = "sampling", now()
 
-    def __call__(self, at: Progress) -> None:
-        """Take a report of where the work is."""
-        if at.stage != self._stage:
+    def __call__(self, progress: Progress) -> None:
+        """Take a report of progress."""
+        if progress.stage != self._stage:
             self.stop()
-            self._stage = at.stage
+            self._stage = progress.stage
         if self._report is not None:
-            self._report(at)
+            self._report(progress)
 
     def stop(self) -> dict[str, float]:
-        """End the current stage, and return the seconds of all, in the order of their starts."""
+        """End the current stage; return the seconds of all stages, in order."""
         now = self._now()
         self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
         self._since = now
@@ -132,7 +129,7 @@ class StageClock:
 
 
 def tell_seconds(seconds: dict[str, float]) -> list[str]:
-    """Return a line with the time of each stage; none when all of them were soon done."""
+    """Line with the time of each stage; none for short work."""
     if sum(seconds.values()) < LONG:
         return []
     spent = ", ".join(f"{stage} {_duration(took)}" for stage, took in seconds.items())
@@ -141,7 +138,7 @@ def tell_seconds(seconds: dict[str, float]) -> list[str]:
 
 @contextmanager
 def _display() -> Iterator[Report]:
-    """Show every stage that was reached; all but the current one are done."""
+    """Show every stage that has started; all but the current one are done."""
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar

@@ -1,4 +1,4 @@
-"""What a release is and what it tells, in the words of the people who must decide about it."""
+"""Explanation of a release for the people who must decide about it."""
 
 from __future__ import annotations
 
@@ -69,52 +69,52 @@ NO_QUESTIONS = "Nothing: here silomix has only draws made elsewhere, and no rows
 
 
 def explain(release: Release, schema: Schema) -> dict[str, list[str]]:
-    """Return what a release is, and what it tells, as sentences under headings."""
+    """Sentences about a release and its disclosure, by heading."""
     policy = Policy(**release.policy)
-    asked = [NO_QUESTIONS] if schema.of_parameters else further_questions(policy)
+    further = [NO_QUESTIONS] if schema.of_parameters else further_questions(policy)
     return {
         "What this is": _what(release, schema, policy),
         "What the policy did": what_rules_did(release),
         "What a recipient could infer": inferences(schema, policy, release.tier),
-        "What may still be asked": asked,
+        "What may still be asked": further,
     }
 
 
 def readme(release: Release, schema: Schema, files: Iterable[str]) -> str:
-    """Return the text of `README.txt`."""
+    """Text of `README.txt`."""
     title = f"Release of the silo {release.silo}"
     bullet = partial(fill, width=WIDTH, initial_indent="- ", subsequent_indent="  ")
-    there = FILES.keys() & {"README.txt", "message.json", *files}
+    names = FILES.keys() & {"README.txt", "message.json", *files}
     sections = {
         heading: [bullet(sentence) for sentence in sentences]
         for heading, sentences in explain(release, schema).items()
     }
-    sections["Files"] = [f"  {name:<20} {what}" for name, what in FILES.items() if name in there]
+    sections["Files"] = [f"  {name:<20} {text}" for name, text in FILES.items() if name in names]
     parts = [title, "=" * len(title), ""]
     for heading, lines in sections.items():
         parts += [heading, "-" * len(heading), *lines, ""]
-    made = f"Made by silomix {metadata.version('silomix')}.\n"
-    return printable_lines("\n".join([*parts, made]))
+    version = f"Made by silomix {metadata.version('silomix')}.\n"
+    return printable_lines("\n".join([*parts, version]))
 
 
 def _what(release: Release, schema: Schema, policy: Policy) -> list[str]:
-    held = "the size and the profile of each cluster, and how certain they are"
+    content = "the size and the profile of each cluster, and how certain they are"
     if release.tier == "draws":
-        held = "posterior draws of the clusters' shares and profiles, and summaries of them"
+        content = "posterior draws of the clusters' shares and profiles, and summaries of them"
     rounded = ", rounded" if policy.round_to > 1 else ""
     variables = plural(len(schema.variables), "variable")
-    called = f"policy {policy.name!r}, digest {policy_digest(policy)}"
+    policy_name = f"policy {policy.name!r}, digest {policy_digest(policy)}"
     return [
         PURPOSE,
-        f"It holds {held}, for {variables}. It has no line about a single row.",
+        f"It holds {content}, for {variables}. It has no line about a single row.",
         f"{plural(release.clusters, 'cluster')}, {release.rows:,} rows in all{rounded}.",
-        f"Study {release.study[:16]}; tier {release.tier!r}; {called}.",
+        f"Study {release.study[:16]}; tier {release.tier!r}; {policy_name}.",
         release.diagnostics.verdict,
     ]
 
 
 def what_rules_did(release: Release) -> list[str]:
-    """Return one sentence for each check of a release."""
+    """One sentence for each check of a release."""
     if not release.checks:
         return ["Nothing: the policy has no rule, and every number leaves as it is."]
     return [
@@ -126,7 +126,7 @@ def what_rules_did(release: Release) -> list[str]:
 
 
 def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
-    """Return what someone who holds the folder could work out from it."""
+    """Possible inferences of the holder of a release folder."""
     is_exact = tier == "draws" or not policy.has_rules
     names = ", ".join(variable.name for variable in schema.numbers)
     sums = (
@@ -176,18 +176,18 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
 
 
 def further_questions(policy: Policy) -> list[str]:
-    """Return what the policy lets a coordinator ask next."""
-    asked = []
-    for kind, what in QUESTIONS.items():
+    """Questions that the policy still allows a coordinator."""
+    sentences = []
+    for kind, question in QUESTIONS.items():
         limit: int = getattr(policy.exchanges, kind)
         noun = "point" if kind == "gradients" else "time"
         times = "once" if (limit, noun) == (1, "time") else plural(limit, noun)
         often = "without limit" if limit >= UNLIMITED else f"{times} in one study"
-        asked.append(f"{what}: {often if limit else 'never'}.")
+        sentences.append(f"{question}: {often if limit else 'never'}.")
         if limit and kind in GIVES_AWAY:
-            asked.append(f"That gives away {GIVES_AWAY[kind]}.")
-    shown = "may" if policy.exchanges.sharing or policy.exchanges.divergence else "may not"
-    return [*asked, f"This release {shown} be shown to other silos of the study."]
+            sentences.append(f"That gives away {GIVES_AWAY[kind]}.")
+    verb = "may" if policy.exchanges.sharing or policy.exchanges.divergence else "may not"
+    return [*sentences, f"This release {verb} be shown to other silos of the study."]
 
 
 QUESTIONS: dict[str, str] = {
@@ -200,9 +200,9 @@ QUESTIONS: dict[str, str] = {
 
 
 def draw_profiles(mean: Floats, sizes: Ints, schema: Schema) -> bytes | None:
-    """Return a PNG of the categories' profiles, or None without any, or without matplotlib.
+    """PNG of the categories' profiles; None without categories or matplotlib.
 
-    It shows released numbers alone, and the same ones make the same bytes.
+    It shows released numbers only, and equal numbers give equal bytes.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""What is assumed: variables, prior, likelihoods, and how rows are read."""
+"""The model: variables, prior, likelihoods, and how a table becomes rows."""

@@ -17,14 +17,14 @@ from silomix.kernels.arrays import Floats, Ints, Singles
 from silomix.model.draws import Diagnostics, Trace
 
 RHAT_LIMIT = 1.05
-# What is larger is said to be.
+# R-hat above this is printed as "over 100".
 LARGEST_RHAT = 100
 ESS_LIMIT = 200.0
-# Share of draws from the prior above which a cluster is worth a warning.
+# Warn of a cluster whose share of draws from the prior is above this.
 PRIOR_DRAWS_ALLOWED = 0.05
-# Held while arviz-stats silences the warnings of all threads; whoever warns from one takes it.
+# arviz-stats silences the warnings of all threads: this lock keeps ours from being lost meanwhile.
 SILENCE = threading.Lock()
-# Below this many draws a chain, R-hat says nothing.
+# R-hat is not computed for chains with fewer draws.
 FEWEST_DRAWS = 8
 
 _WORDS = {
@@ -36,7 +36,7 @@ _WORDS = {
 
 
 def diagnose(log_likelihood: Floats, members: Ints, weights: Singles) -> Diagnostics:
-    """Judge one silo's kept draws.
+    """Convergence diagnostics of one silo's kept draws.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def diagnose(log_likelihood: Floats, members: Ints, weights: Singles) -> Diagnos
 
 
 def judge_traces(values: Mapping[str, Floats]) -> Diagnostics:
-    """Judge traces by name, each (chain, draw)."""
+    """Convergence diagnostics of traces by name, each (chain, draw)."""
     traces = {name: _trace(value) for name, value in values.items()}
     trusted, verdict = _verdict(traces)
     return Diagnostics(traces, trusted, verdict)
@@ -78,17 +78,17 @@ def _trace(values: Floats) -> Trace:
 
 
 def rhat_words(rhat: float, digits: int) -> str:
-    """Return R̂ for people: of chains that stand still apart it is huge, or infinite."""
+    """Format R̂; chains that stay apart make it huge, or infinite."""
     return f"{rhat:.{digits}f}" if rhat < LARGEST_RHAT else f"over {LARGEST_RHAT}"
 
 
 def worst_rhat(values: Iterable[float]) -> float:
-    """Return the largest R̂, infinite ones included; nan if every trace was constant."""
+    """Largest R̂, infinite ones included; nan if every trace was constant."""
     return max((value for value in values if not np.isnan(value)), default=np.nan)
 
 
 def fewest_draws(values: Iterable[float]) -> float:
-    """Return the fewest effective draws; nan if every trace was constant."""
+    """Smallest effective sample size; nan if every trace was constant."""
     return min((value for value in values if np.isfinite(value)), default=np.nan)
 
 

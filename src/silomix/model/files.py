@@ -1,11 +1,11 @@
-"""Files that are there whole or not at all, whatever stops the writer, and whose they are.
+"""Atomic writes and owner-only permissions.
 
 Several files that belong together cannot appear at once: while they are written, a marker beside
 the first lists them (`finishing`), and those that a stopped command left may be written again.
 
-What is kept about rows is its owner's alone, whatever the umask says: `private_folder`,
+Files about rows can be read by their owner only, whatever the umask: `private_folder`,
 `private_file`, and `private` where a file is written whole. On Windows, rights are inherited from
-the folder above. What is read is a file: `read_file` waits for nobody.
+the folder above. `read_file` refuses pipes and devices, so that it cannot block.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ STOPPED = "silomix was stopped while it wrote these files; run the same command 
 
 @contextmanager
 def whole_file(path: Path, *, alone: bool = False, private: bool = False) -> Iterator[BinaryIO]:
-    """Open a file to write; it takes its place, and the old one's, once all is on the disk.
+    """Open a file to write; it replaces the old one once everything is on the disk.
 
     Parameters
     ----------
-    alone : nobody else writes this file: what a killed writer leaves is then used up by the
-        next, and never piles up.
-    private : only its owner may open it.
+    alone : nobody else writes this file: the remains of a killed writer are then replaced by
+        the next, and never pile up.
+    private : whether only the owner may open it.
 
     Raises
     ------
     OSError
-        When it cannot be written; what was there is as before.
+        When it cannot be written; the old file is unchanged.
     """
     ending = "partial" if alone else secrets.token_hex(8)
     scratch = path.with_name(f".{path.name}.{ending}")
@@ -64,14 +64,14 @@ def whole_file(path: Path, *, alone: bool = False, private: bool = False) -> Ite
 
 
 def replace_file(path: Path, content: bytes, *, alone: bool = False, private: bool = False) -> None:
-    """Write a file whole or not at all; `alone`, `private` and errors as in `whole_file`."""
+    """Write a file atomically; `alone`, `private` and errors as in `whole_file`."""
     with whole_file(path, alone=alone, private=private) as file:
         file.write(content)
 
 
 @contextmanager
 def finishing(files: Sequence[Path]) -> Iterator[None]:
-    """Mark the files that a command is going to write, until all of them are written.
+    """Mark the files that a command is about to write, until all of them are written.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def finishing(files: Sequence[Path]) -> Iterator[None]:
 
 
 def unfinished(files: Sequence[Path]) -> list[Path]:
-    """Return those of a command's files that it was writing when it was stopped."""
+    """Files that a command was writing when it was stopped."""
     try:
         names = _marker(files).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -107,7 +107,7 @@ def _marker(files: Sequence[Path]) -> Path:
 
 @contextmanager
 def writing(path: Path, kind: type[SilomixError] = SettingsError) -> Iterator[None]:
-    """Say in a sentence, as an error of this kind, why a file cannot be written."""
+    """Turn an `OSError` into an error of this kind that says why a file cannot be written."""
     try:
         yield
     except OSError as error:
@@ -116,7 +116,7 @@ def writing(path: Path, kind: type[SilomixError] = SettingsError) -> Iterator[No
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """Return what is in a file, at most so many bytes.
+    """Read a file, at most `most` bytes.
 
     Raises
     ------
@@ -129,21 +129,21 @@ def read_file(path: Path, most: int) -> bytes:
 
 def _open_file(path: str, flags: int) -> int:
     # a pipe opens at once, and what was opened is what is looked at
-    found = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    kind = os.fstat(found).st_mode
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    kind = os.fstat(descriptor).st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # of a folder, open complains itself
-        os.close(found)
+        os.close(descriptor)
         raise OSError(errno.EINVAL, NO_FILE)
-    return found
+    return descriptor
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder that only its owner may open; one that is there keeps its rights."""
+    """Make a folder that only its owner may open; one that exists keeps its rights."""
     path.mkdir(mode=OWNERS_FOLDER, parents=True, exist_ok=True)
 
 
 def private_file(path: Path) -> None:
-    """Make a file that only its owner may open, for what is written in place; keep what it has."""
+    """Make a file that only its owner may open, to be written in place; its content is kept."""
     path.touch(mode=OWNERS_FILE)
     with suppress(PermissionError):  # somebody else's file is theirs to close
         path.chmod(OWNERS_FILE)

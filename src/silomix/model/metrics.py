@@ -1,4 +1,4 @@
-"""How close an estimate comes to the truth: partitions, intervals and point estimates."""
+"""Accuracy of estimates against the truth: partitions, intervals and point estimates."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def index_of_sizes(cells: Ints, sizes_a: Ints, sizes_b: Ints) -> float:
-    """Return the adjusted Rand index of two partitions from the rows they share, cell by cell.
+    """Return the adjusted Rand index of two partitions from their contingency table.
 
     Examples
     --------
@@ -108,15 +108,15 @@ def pair_clusters(
     >>> silomix.metrics.pair_clusters([0, 0, 1, 1], [1, 1, 0, 0]).tolist()
     [1, 0]
     """
-    truth, found = cluster_numbers("true_labels", true_labels), cluster_numbers("labels", labels)
-    _check_lengths(len(truth), len(found))
+    truth, fitted = cluster_numbers("true_labels", true_labels), cluster_numbers("labels", labels)
+    _check_lengths(len(truth), len(fitted))
     n_true = max(true_clusters or 0, int(truth.max()) + 1)
-    n_found = max(clusters or 0, int(found.max()) + 1)
-    shared = np.bincount(truth * n_found + found, minlength=n_true * n_found)
-    shared = shared.reshape(n_true, n_found)
-    of_true, of_found = linear_sum_assignment(shared, maximize=True)
+    n_fitted = max(clusters or 0, int(fitted.max()) + 1)
+    shared = np.bincount(truth * n_fitted + fitted, minlength=n_true * n_fitted)
+    shared = shared.reshape(n_true, n_fitted)
+    of_true, of_fitted = linear_sum_assignment(shared, maximize=True)
     paired = np.full(n_true, -1, dtype=np.int64)
-    paired[of_true] = np.where(shared[of_true, of_found] > 0, of_found, -1)
+    paired[of_true] = np.where(shared[of_true, of_fitted] > 0, of_fitted, -1)
     return paired
 
 
@@ -138,10 +138,10 @@ def coverage(true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     true, lower, upper = np.broadcast_arrays(true, lower, upper)
     swapped = int(np.count_nonzero(lower > upper))
     if swapped:
-        found = f"lower is above upper in {swapped} of {lower.size} intervals"
-        raise DataError(f"{found}; check the order of the arguments: true, lower, upper")
-    inside = (lower <= true) & (true <= upper)
-    return float(inside.mean()) if inside.size else float("nan")
+        problem = f"lower is above upper in {swapped} of {lower.size} intervals"
+        raise DataError(f"{problem}; check the order of the arguments: true, lower, upper")
+    covered = (lower <= true) & (true <= upper)
+    return float(covered.mean()) if covered.size else float("nan")
 
 
 def relative_bias(true: ArrayLike, estimate: ArrayLike) -> Floats:
@@ -225,7 +225,7 @@ def highest_density_interval(draws: ArrayLike, level: float = 0.95) -> tuple[Flo
 
 
 def _contingency(a: ArrayLike, b: ArrayLike) -> tuple[Ints, ...]:
-    """Return the cells of two partitions' contingency table that hold rows, and its margins.
+    """Nonempty cells of two partitions' contingency table, and its margins.
 
     Only those cells: two partitions of 300,000 singletons have as many, the full table 9e10.
 
@@ -242,12 +242,12 @@ def _contingency(a: ArrayLike, b: ArrayLike) -> tuple[Ints, ...]:
 
 
 def _pairs(sizes: Ints) -> int:
-    """Return how many pairs of rows share a group, given the groups' sizes."""
+    """Number of pairs of rows that share a group, given the groups' sizes."""
     return int((sizes * (sizes - 1) // 2).sum())
 
 
 def _codes(name: str, labels: ArrayLike) -> Ints:
-    """Return the labels as 0 … k − 1, in the order of their first row."""
+    """Labels as 0 … k − 1, in the order of their first row."""
     codes = pd.factorize(_column(name, labels))[0].astype(np.int64)
     missing = np.flatnonzero(codes < 0)
     if missing.size:
@@ -259,11 +259,11 @@ def _codes(name: str, labels: ArrayLike) -> Ints:
 
 
 def cluster_numbers(name: str, labels: ArrayLike) -> Ints:
-    """Return cluster numbers, checked: integers from 0 on.
+    """Return cluster numbers; refuse anything but integers from 0 on.
 
     Parameters
     ----------
-    name : what messages call them.
+    name : the name of the argument, for messages.
     labels : (row,)
 
     Raises
@@ -293,8 +293,8 @@ def _column(name: str, labels: ArrayLike) -> pd.Series:
 
 def _check_lengths(rows_a: int, rows_b: int) -> None:
     if rows_a != rows_b:
-        found = f"the two partitions have {rows_a} and {rows_b} rows"
-        raise DataError(f"{found}; give labels of the same rows, in the same order")
+        problem = f"the two partitions have {rows_a} and {rows_b} rows"
+        raise DataError(f"{problem}; give labels of the same rows, in the same order")
 
 
 def _checked_draws(draws: ArrayLike, level: float, axis: int) -> Floats:

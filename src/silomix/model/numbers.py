@@ -1,4 +1,4 @@
-"""Columns of numbers: which ones they are, the study's units for them, their cells in those."""
+"""Numeric columns: which columns are numeric, their units, their values in these units."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Bools, Floats
 
-# Larger numbers are codes, or amounts.
+# Larger whole numbers are identifiers or amounts, not counts.
 LARGEST_COUNT = 1e9
-# Which cells a kind cannot have, and what messages say of them.
+# Cells outside the support of a kind, and how messages describe them.
 SUPPORTS: dict[str, tuple[Callable[[Floats], Bools], str]] = {
     "all": (lambda x: np.zeros(x.shape, dtype=bool), ""),
     "positive": (lambda x: x <= 0, "is not above zero"),
@@ -34,17 +34,17 @@ SUPPORTS: dict[str, tuple[Callable[[Floats], Bools], str]] = {
     ),
 }
 
-# Whole numbers with no more distinct values are taken for names of levels.
+# A column of whole numbers with at most this many distinct values is categorical.
 MOST_WHOLE_LEVELS = 10
-# A value with this share of the known cells is modelled apart from the other numbers.
+# A value with at least this share of the observed cells is modelled as a spike.
 SPIKE_SHARE = 0.2
 SPIKE_LEVELS = ("no", "yes")
-# More rows that are numbered one by one are no coincidence.
+# A column that counts 1, 2, 3, … over more rows than this is an identifier.
 LONGEST_COUNTING = 50
-# So many digits of a location or an edge go into the study file, which all silos read.
+# Digits of a location or an edge in the study file, which all silos read.
 DIGITS = 3
-# No number is farther from the others, in scales: its square would swallow all the rest. Codes for
-# missing cells of other programs, such as 8.99e307, are.
+# Largest distance from the location, in scales: beyond it a square would swamp all other terms.
+# Other programs' codes for missing cells, such as 8.99e307, are refused by this.
 FARTHEST = 1e12
 # The interquartile range of a normal distribution, in standard deviations.
 NORMAL_RANGE = 1.349
@@ -56,21 +56,21 @@ DAY = re.compile(
     r"|\d\d?[. -]*[A-Za-z]{3,9}[. -]*\d{4}|[A-Za-z]{3,9} \d\d?, \d{4})(?:[T ].*)?",
     re.ASCII,
 )
-# So many texts tell whether a column has days.
+# Number of distinct texts examined for dates.
 FIRST_TEXTS = 1000
 
-# A text that is a number where the column is known to have numbers.
+# What counts as a number in a column that is declared numeric.
 DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 
 
 def declared_words() -> dict[str, tuple[str, str]]:
-    """Return the words for a column, with the kind of its variable and its numbers' transform."""
+    """Words by which a column can be declared, each with its kind and transform."""
     words = {kind: (kind, "none") for kind in all_kinds() if kind != "parameter"}
     return words | {"log-gaussian": ("gaussian", "log")}
 
 
 def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
-    """Return the kind that a column without declared levels is taken for; counts are not guessed.
+    """Kind of a column without declared levels, judged by its cells; counts are not guessed.
 
     Raises
     ------
@@ -78,12 +78,12 @@ def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
         When the column has dates or times, or numbers its rows.
     """
     advice = "leave it out with {exclude}"
-    first = cells.texts[:FIRST_TEXTS]
-    days = [text for text in first if DAY.fullmatch(text)]
-    if column.dtype.is_temporal() or 2 * len(days) > len(first):
-        found = f"{label} has dates or times" + (f", such as {days[0]!r}" if days else "")
+    sample = cells.texts[:FIRST_TEXTS]
+    days = [text for text in sample if DAY.fullmatch(text)]
+    if column.dtype.is_temporal() or 2 * len(days) > len(sample):
+        problem = f"{label} has dates or times" + (f", such as {days[0]!r}" if days else "")
         advice = f"{advice}, or turn it into a number, such as an age or the days since an event"
-        text = f"{found}; {advice}; if its dates are levels, declare them 'categorical' with "
+        text = f"{problem}; {advice}; if its dates are levels, declare them 'categorical' with "
         raise DataError(f"{text}{{kinds}}", exclude=..., kinds=None)
     is_number = column.dtype.is_numeric() or all(map(NUMBER.fullmatch, cells.texts))
     if not is_number or len(cells.texts) <= 2:
@@ -94,23 +94,23 @@ def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
         return "categorical"
     counts_rows = is_whole and np.ptp(values) + 1 == len(values) == len(cells.codes)
     if counts_rows and len(values) > LONGEST_COUNTING:
-        found = f"{label} numbers the rows, {values.min():.0f} to {values.max():.0f}, each once"
-        text = f"{found}: looks like an identifier; {advice}, or name it with {{id}} of fit, or "
+        problem = f"{label} numbers the rows, {values.min():.0f} to {values.max():.0f}, each once"
+        text = f"{problem}: looks like an identifier; {advice}, or name it with {{id}} of fit, or "
         text += "declare what it is with {kinds}"
         raise DataError(text, exclude=..., id=..., kinds=None)
     return "gaussian"
 
 
 def guess_told(variables: Sequence[Variable], declared: Collection[str], setting: str) -> str:
-    """Return what was guessed of columns of numbers, in a sentence; empty if nothing was.
+    """Sentence about the kinds that were guessed of numeric columns; empty if none was.
 
-    Few numbers, all whole, are levels. It is said of those that are not counted through: the ages
-    in a short table look like that, and rows with other ages would be refused.
+    A few whole numbers are taken as levels. The sentence names such columns if the numbers have
+    gaps, as ages in a short table do: later rows with other ages would be refused.
 
     Parameters
     ----------
-    declared : the columns whose kind was given.
-    setting : what the reader calls the setting that gives it.
+    declared : the columns whose kind was declared.
+    setting : the name of the setting that declares kinds, for the reader.
     """
     guessed = [v.name for v in variables if v.kind != "categorical" and v.name not in declared]
     spaced = [
@@ -120,21 +120,21 @@ def guess_told(variables: Sequence[Variable], declared: Collection[str], setting
     ]
     if not guessed and not spaced:
         return ""
-    taken = "is taken as a number" if len(guessed) == 1 else "are taken as numbers"
+    verb = "is taken as a number" if len(guessed) == 1 else "are taken as numbers"
     split = [
         f"{variable.source} is split into whether it is {spell(variable.spike)} and its other "
         "values"
         for variable in variables
         if variable.source
     ]
-    apart = ", independent within a cluster" if len(guessed) > 1 else ""
-    parts = [f"{listing(guessed)} {taken} (gaussian{apart})"] if guessed else []
+    independence = ", independent within a cluster" if len(guessed) > 1 else ""
+    parts = [f"{listing(guessed)} {verb} (gaussian{independence})"] if guessed else []
     parts += split + ([f"taken as levels: {listing(spaced)}"] if spaced else [])
     return "; ".join([*parts, f"declare {setting} to change that"])
 
 
 def _is_spaced(levels: Sequence[str]) -> bool:
-    """Tell whether levels are three numbers or more, with gaps between them."""
+    """Whether levels are three numbers or more, with gaps between them."""
     if len(levels) < 3 or not all(map(NUMBER.fullmatch, levels)):
         return False
     values = sorted(map(float, levels))
@@ -142,18 +142,18 @@ def _is_spaced(levels: Sequence[str]) -> bool:
 
 
 def read_numbers(cells: Cells, label: str) -> Floats:
-    """Return the number in each cell, nan where it is missing: (row,)."""
+    """Number in each cell, nan where it is missing: (row,)."""
     numbers = [float(text) if DECIMAL.fullmatch(text) else np.nan for text in cells.texts]
     values = np.array([*numbers, np.nan])[cells.codes]
-    wrong = ~np.isfinite(values) & ~cells.missing
-    if wrong.any():
-        found = repr(cells.texts[cells.codes[np.argmax(wrong)]])
-        raise _refused(label, found, wrong, "is not a finite number")
+    is_wrong = ~np.isfinite(values) & ~cells.missing
+    if is_wrong.any():
+        example = repr(cells.texts[cells.codes[np.argmax(is_wrong)]])
+        raise _refused(label, example, is_wrong, "is not a finite number")
     return values
 
 
 def in_units(values: Floats, variable: Variable, label: str) -> Floats:
-    """Return numbers as `Shard.numbers` has them: (row,). Those with the spike are missing."""
+    """Numbers in the study's units, as in `Shard.numbers`: (row,). The spike is missing."""
     if variable.spike is not None:
         values = np.where(values == variable.spike, np.nan, values)
     values = _transformed(values, variable, label)
@@ -162,18 +162,18 @@ def in_units(values: Floats, variable: Variable, label: str) -> Floats:
     # a huge number may be beyond all numbers in these units
     with np.errstate(over="ignore"):
         cells = (values - variable.location) / variable.scale
-    far = np.abs(cells) > FARTHEST
-    if far.any():
-        what = f"is too far from the other numbers: more than {FARTHEST:.0e} times their spread"
-        raise _refused(label, spell(values[np.argmax(far)]), far, what)
+    is_far = np.abs(cells) > FARTHEST
+    if is_far.any():
+        problem = f"is too far from the other numbers: more than {FARTHEST:.0e} times their spread"
+        raise _refused(label, spell(values[np.argmax(is_far)]), is_far, problem)
     return cells
 
 
 def number_variable(values: Floats, name: str, word: str, label: str) -> Variable:
-    """Return the variable of a column of numbers, in units that are the column's own.
+    """Variable of a numeric column, with units estimated from the column.
 
-    The location is the median and the scale the interquartile range of the known numbers, as
-    that of a standard deviation; of counts and other raw numbers, the location is their mean.
+    The location is the median of the observed numbers, and the scale their interquartile range,
+    over a standard normal's; of counts and other raw numbers, the location is their mean.
 
     Parameters
     ----------
@@ -183,21 +183,21 @@ def number_variable(values: Floats, name: str, word: str, label: str) -> Variabl
     kind, transform = declared_words()[word]
     variable = Variable(name, kind=kind, transform=transform)
     values = _transformed(values, variable, label)
-    known = values[~np.isnan(values)]
-    if not len(known):
-        found = f"{label} is declared as {word!r} and is missing in every row"
-        raise DataError(f"{found}; give a table that has some of its numbers, or leave it out")
+    observed = values[~np.isnan(values)]
+    if not len(observed):
+        problem = f"{label} is declared as {word!r} and is missing in every row"
+        raise DataError(f"{problem}; give a table that has some of its numbers, or leave it out")
     if KINDS[kind].units == "raw":
         # counts that are all zero still need a mean to be compared with
-        mean = _rounded(float(known.mean()), math.inf) if known.any() else 1.0
+        mean = _rounded(float(observed.mean()), math.inf) if observed.any() else 1.0
         return Variable(name, kind=kind, location=mean)
-    scale = _spread(known)
-    location = _rounded(float(np.median(known)), scale)
+    scale = _spread(observed)
+    location = _rounded(float(np.median(observed)), scale)
     return Variable(name, (), kind, location, _rounded(scale, math.inf), transform)
 
 
 def find_spike(values: Floats) -> float | None:
-    """Return the value that `SPIKE_SHARE` or more of the known numbers have, if one has."""
+    """The value of at least `SPIKE_SHARE` of the observed numbers, or None."""
     distinct, counts = np.unique(values[~np.isnan(values)], return_counts=True)
     most = counts.max(initial=0)
     if len(distinct) < 2 or most < 2 or most < SPIKE_SHARE * counts.sum():
@@ -206,20 +206,20 @@ def find_spike(values: Floats) -> float | None:
 
 
 def cut_variable(values: Floats, name: str, bins: int, label: str) -> Variable:
-    """Return the categorical variable of numbers cut at their quantiles.
+    """Categorical variable of numbers cut at their quantiles.
 
     A level begins with its lower edge. Levels are fewer than `bins` where quantiles are equal.
     """
-    known = values[~np.isnan(values)]
-    edges, scale = [], _spread(known)
-    if len(known):
-        quantiles = np.quantile(known, np.arange(1, bins) / bins)
+    observed = values[~np.isnan(values)]
+    edges, scale = [], _spread(observed)
+    if len(observed):
+        quantiles = np.quantile(observed, np.arange(1, bins) / bins)
         edges = sorted({_rounded(float(edge), scale) for edge in quantiles})
         # no level may be empty from the start
-        edges = [edge for edge in edges if known.min() < edge <= known.max()]
+        edges = [edge for edge in edges if observed.min() < edge <= observed.max()]
     if not edges:
-        found = f"{label} cannot be cut into {bins} levels: its quantiles are not distinct"
-        raise DataError(f"{found}; leave it out of {{bins}}, or ask for more levels", bins=None)
+        problem = f"{label} cannot be cut into {bins} levels: its quantiles are not distinct"
+        raise DataError(f"{problem}; leave it out of {{bins}}, or ask for more levels", bins=None)
     names = [spell(edge) for edge in edges]
     between = [f"{low} to {high}" for low, high in pairwise(names)]
     levels = (f"below {names[0]}", *between, f"{names[-1]} or more")
@@ -227,7 +227,7 @@ def cut_variable(values: Floats, name: str, bins: int, label: str) -> Variable:
 
 
 def level_cells(cells: Cells, variable: Variable, label: str) -> Cells:
-    """Return the cells of a categorical variable: their levels, where it is made of numbers."""
+    """Cells of a categorical variable: levels, if the variable is made of numbers."""
     if not variable.edges and variable.spike is None:
         return cells
     values = read_numbers(cells, label)
@@ -240,41 +240,41 @@ def level_cells(cells: Cells, variable: Variable, label: str) -> Cells:
 
 
 def _transformed(values: Floats, variable: Variable, label: str) -> Floats:
-    """Return the numbers that are modelled; refuse those that the variable cannot have."""
-    find_wrong, what = SUPPORTS[KINDS[variable.kind].support]
-    wrong = find_wrong(values)
-    if wrong.any():
-        raise _refused(label, spell(values[np.argmax(wrong)]), wrong, what)
+    """Numbers after the variable's transform; numbers outside its support are refused."""
+    find_wrong, problem = SUPPORTS[KINDS[variable.kind].support]
+    bad = find_wrong(values)
+    if bad.any():
+        raise _refused(label, spell(values[np.argmax(bad)]), bad, problem)
     if variable.transform != "log":
         return values
-    wrong = values <= 0
-    if wrong.any():
-        first = cell(f"{spell(values[np.argmax(wrong)])} ") + f"in data row {np.argmax(wrong) + 1}"
-        found = f"{label} has {plural(int(wrong.sum()), 'value')} not above zero, the first {first}"
+    bad = values <= 0
+    if bad.any():
+        value = cell(f"{spell(values[np.argmax(bad)])} ") + f"in data row {np.argmax(bad) + 1}"
+        words = f"{label} has {plural(int(bad.sum()), 'value')} not above zero, the first {value}"
         advice = "give {na_values}, or declare it as 'gaussian' with {kinds}"
-        text = f"{found}, and zero or less has no logarithm; {advice}"
+        text = f"{words}, and zero or less has no logarithm; {advice}"
         raise DataError(text, na_values=..., kinds=None)
     return np.log(values)
 
 
-def _spread(known: Floats) -> float:
-    """Return the scale of numbers: by their quartiles, by all of them, or 1 if they are alike."""
-    if not len(known) or known.min() == known.max():
+def _spread(observed: Floats) -> float:
+    """Robust scale: interquartile range, else standard deviation; 1 if all are equal."""
+    if not len(observed) or observed.min() == observed.max():
         return 1.0
-    low, high = np.quantile(known, [0.25, 0.75])
-    return float((high - low) / NORMAL_RANGE or known.std())
+    low, high = np.quantile(observed, [0.25, 0.75])
+    return float((high - low) / NORMAL_RANGE or observed.std())
 
 
 def _rounded(value: float, scale: float) -> float:
-    """Return a number with `DIGITS` digits, or those it takes to be right within the scale."""
+    """A number rounded to `DIGITS` digits, or to more if the scale needs them."""
     decimals = [] if math.isinf(scale) else [-math.floor(math.log10(scale))]
     if value:
         decimals.append(DIGITS - 1 - math.floor(math.log10(abs(value))))
     return round(value, max(decimals, default=0))
 
 
-def _refused(label: str, found: str, cells: Bools, what: str) -> DataError:
-    found = cell(found, first_of(int(cells.sum())))
-    where = f"{label} has {found} in data row {np.argmax(cells) + 1}, which {what}"
+def _refused(label: str, example: str, cells: Bools, problem: str) -> DataError:
+    example = cell(example, first_of(int(cells.sum())))
+    where = f"{label} has {example} in data row {np.argmax(cells) + 1}, which {problem}"
     advice = "correct it or leave it empty; where the study is made, give {na_values} or {kinds}"
     return DataError(f"{where}; {advice}", na_values=..., kinds=None)

@@ -1,4 +1,4 @@
-"""The prior of the pooled model, and the share that each of several silos takes: fractionation."""
+"""The prior of the pooled model, and its fractionation over silos."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def fractional(concentration: float, silos: int) -> float:
-    """Return the concentration of a Dirichlet prior to the power 1/S, S silos: (a − 1)/S + 1.
+    """Concentration of a Dirichlet prior raised to the power 1/S, S silos: (a − 1)/S + 1.
 
     Fendler et al. (2026), section 4.2 "The apply step".
     """
@@ -19,7 +19,7 @@ def fractional(concentration: float, silos: int) -> float:
 
 @dataclass(frozen=True)
 class Prior:
-    """Symmetric Dirichlet priors of the pooled model, and how one silo takes its share.
+    """Symmetric Dirichlet priors of the pooled model, and a silo's fraction of them.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Prior:
     def share(self, silos: int) -> tuple[float, float]:
         """Return one silo's (alpha, beta) in a study of `silos` silos.
 
-        Every family takes its own share of what it has for β: `PooledModel.shared_family`.
+        Other families fractionate priors of their own: `PooledModel.shared_family`.
         """
         if not self.fractionate:
             return self.alpha, self.beta
@@ -50,13 +50,13 @@ class Prior:
 
 
 class PooledModel(NamedTuple):
-    """What every stage of the coordinator needs to know of a study.
+    """Prior, family and seed, as every stage of the coordinator needs them.
 
     Attributes
     ----------
-    prior : of the model of all silos' rows together, not a silo's share of it.
+    prior : of the model of all silos' rows together, before fractionation.
     family : of the variables, under that prior.
-    seed : of all randomness: same seed, same answer.
+    seed : of all random numbers; results are reproducible.
     """
 
     prior: Prior
@@ -64,5 +64,5 @@ class PooledModel(NamedTuple):
     seed: int
 
     def shared_family(self, silos: int) -> Product:
-        """Return the family under a silo's share of the prior in a study of `silos` silos."""
+        """Family under a silo's fraction of the prior in a study of `silos` silos."""
         return self.family.share(silos) if self.prior.fractionate else self.family

@@ -1,4 +1,4 @@
-"""Frame or file → one kind of eager frame; column → distinct texts and codes.
+"""Read a frame or file as an eager frame, and a column as distinct texts and codes.
 
 A value has one spelling, whichever library holds it: 1, 1.0 and "1.0" are "1"; True, "True" and
 "TRUE" are "true"; a day is "2026-01-31" with or without a midnight; everything else is its text.
@@ -40,15 +40,15 @@ Table: TypeAlias = Union["IntoFrame", str, Path]
 PACKED_TEXT = "silomix: the categories are how a text file was packed, not declared levels"
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
-# What else may separate the columns of a text file, whatever its name says.
+# Separators tried besides the one that the file's name implies.
 SIGNS = (",", ";", "\t", "|")
-# A separator is believed that splits so many lines evenly.
+# A separator is accepted if it splits this many lines into equally many columns.
 FIRST_LINES = 20
 BLOCK_ROWS = 20_000
-# What pandas and Arrow raise on files that are damaged, or of no use to us.
+# Errors of pandas and Arrow on damaged or unusable files.
 UNREADABLE = (OSError, EOFError, ValueError, NotImplementedError, MemoryError, KeyError, zlib.error)
 
-# A text that is taken for a number: zeros in front, as of "007", belong to a name.
+# What counts as a number in a column whose kind is guessed; "007", with leading zeros, is a name.
 NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))\.0+", re.ASCII)
 COMMA_NUMBER = re.compile(r"[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+(?:[eE][+-]?\d+)?", re.ASCII)
@@ -62,10 +62,10 @@ def read_table(table: Table) -> nw.DataFrame[Any]:
     ----------
     table : a frame that narwhals reads (pandas, polars, Arrow; a lazy one is collected), or the
         path of a .csv, .csv.gz, .tsv, .tsv.gz or .parquet file. Cells of a text file keep their
-        spelling, but for apostrophes that guard a formula from a spreadsheet, and become the
-        categories of pandas categoricals; empty cells, NA and NaN are missing. Another
-        separator than the file's name says is found; commas that are no separators are decimal
-        signs in numbers, and a warning says so.
+        spelling, except for apostrophes that guard formulas in spreadsheets, and become the
+        categories of pandas categoricals; empty cells, NA and NaN are missing. A separator
+        other than the one that the file's name implies is detected; commas in numbers that are
+        not separators are decimal commas, with a warning.
     """
     if isinstance(table, str | Path):
         return _read_file(Path(table))
@@ -87,8 +87,8 @@ def _read_file(path: Path) -> nw.DataFrame[Any]:
     name = path.name.lower()
     separator = next((sep for end, sep in SEPARATORS.items() if name.endswith(end)), None)
     if separator is None and not name.endswith(".parquet"):
-        known = ", ".join([*SEPARATORS, ".parquet"])
-        raise DataError(f"{path}: unknown kind of file; save it as one that ends in {known}")
+        endings = ", ".join([*SEPARATORS, ".parquet"])
+        raise DataError(f"{path}: unknown kind of file; save it as one that ends in {endings}")
     if not path.is_file():
         raise DataError(f"{path}: no such file; check the path")
     try:
@@ -106,17 +106,17 @@ def _read_file(path: Path) -> nw.DataFrame[Any]:
         if not isinstance(error, pd.errors.ParserError | pd.errors.ParserWarning):
             # others may quote any byte of the file
             text = cell(text, getattr(error, "strerror", None) or type(error).__name__)
-        said = "".join(sign if sign.isprintable() else " " for sign in text)
-        raise DataError(f"{path}: cannot be read: {said}; repair or replace the file") from error
+        reason = "".join(sign if sign.isprintable() else " " for sign in text)
+        raise DataError(f"{path}: cannot be read: {reason}; repair or replace the file") from error
 
 
 def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
     # Text, not dtype="category": there pandas reads "01" as the number 1. Block by block, so
     # that a large file is never held as text.
     rules: dict[str, Any] = {"dtype": str, "keep_default_na": False}
-    first = pd.read_csv(path, header=None, nrows=1, sep=separator, **rules)
+    top = pd.read_csv(path, header=None, nrows=1, sep=separator, **rules)
     # some spreadsheets write a line about the separator before the names
-    rules["skiprows"] = int(first.iloc[0, 0].lower().startswith("sep="))
+    rules["skiprows"] = int(top.iloc[0, 0].lower().startswith("sep="))
     rules["sep"] = _find_separator(path, separator, rules)
     if rules["sep"] != separator:
         logger.info("%s: columns are separated by %r", path, rules["sep"])
@@ -152,7 +152,7 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
 
 
 def _find_separator(path: Path, usual: str, rules: dict[str, Any]) -> str:
-    """Return what splits the first lines evenly: what the file's name says, if it does."""
+    """Separator that splits the first lines evenly, preferably the one of the file's name."""
     columns = {usual: 1}
     for sign in dict.fromkeys([usual, *SIGNS]):
         try:
@@ -166,20 +166,20 @@ def _find_separator(path: Path, usual: str, rules: dict[str, Any]) -> str:
 
 
 def _has_decimal_commas(texts: Iterable[str]) -> bool:
-    """Tell whether texts have commas that are all decimal signs, and no points."""
-    found = [text for text in texts if "," in text or "." in text]
-    return bool(found) and all("." not in t and COMMA_NUMBER.fullmatch(t) for t in found)
+    """Whether texts have commas, all of them decimal commas, and no points."""
+    numbers = [text for text in texts if "," in text or "." in text]
+    return bool(numbers) and all("." not in t and COMMA_NUMBER.fullmatch(t) for t in numbers)
 
 
 def _check_header(header: list[str], separator: str) -> None:
     for sign in SIGNS:
         if len(header) == 1 and sign != separator and sign in header[0]:
             # a file without a line of names has cells in its place, here and below
-            found = (
+            problem = (
                 f"has one column{cell(f', {header[0][:40]!r},')} and looks separated by {sign!r}"
             )
             raise DataError(
-                f"{found}, but its lines differ in their number of columns: correct them"
+                f"{problem}, but its lines differ in their number of columns: correct them"
             )
     repeated = [name for name, times in Counter(header).items() if name and times > 1]
     if repeated:
@@ -203,7 +203,7 @@ class Cells:
     Attributes
     ----------
     texts : the distinct spellings, in no particular order.
-    codes : (row,), place of the cell's spelling in `texts`; −1 for a missing cell.
+    codes : (row,), index of the cell's spelling in `texts`; −1 for a missing cell.
     """
 
     texts: list[str]
@@ -216,7 +216,7 @@ class Cells:
 
 
 def spell(value: object) -> str:
-    """Return the one spelling of a value."""
+    """Canonical spelling of a value."""
     if isinstance(value, date):
         return value.isoformat().removesuffix("T00:00:00")
     text = str(value)
@@ -227,27 +227,27 @@ def spell(value: object) -> str:
 
 
 def missing_texts(na_values: Any, columns: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the texts that stand for a missing cell in each column.
+    """Texts that stand for a missing cell, by column.
 
     Parameters
     ----------
     na_values : a value for all columns, {column: one or several} for some, or a list of either.
-    columns : all that there are.
+    columns : all columns of the table.
     """
-    found: dict[str, dict[str, None]] = {name: {} for name in columns}
-    for one in _several(na_values):
-        said = one if isinstance(one, Mapping) else dict.fromkeys(columns, one)
-        pairs = [(str(column), value) for column in said for value in _several(said[column])]
+    by_column: dict[str, dict[str, None]] = {name: {} for name in columns}
+    for item in _several(na_values):
+        values = item if isinstance(item, Mapping) else dict.fromkeys(columns, item)
+        pairs = [(str(column), value) for column in values for value in _several(values[column])]
         for name, value in pairs:
-            if name not in found:
+            if name not in by_column:
                 hint = did_you_mean(name, columns) or f"; its columns are {quoted([*columns])}"
                 text = f"{{na_values}} names {name!r}, which the table does not have{hint}"
                 raise SettingsError(text, na_values=None)
             if not pd.api.types.is_scalar(value):
                 text = f"{{na_values}} has a value of type {type(value).__name__}"
                 raise SettingsError(f"{text}; give texts and numbers", na_values=None)
-            found[name][spell(value)] = None
-    return {name: tuple(texts) for name, texts in found.items()}
+            by_column[name][spell(value)] = None
+    return {name: tuple(texts) for name, texts in by_column.items()}
 
 
 def _several(values: Any) -> list[Any]:
@@ -257,7 +257,7 @@ def _several(values: Any) -> list[Any]:
 
 
 def _known(texts: Iterable[str], na_values: Collection[str]) -> list[str]:
-    """Return the texts that do not stand for a missing cell; as numbers, 99.90 is 99.9."""
+    """Texts that do not stand for a missing cell; numbers are compared as numbers."""
     if not na_values:
         return list(texts)
     unwanted = {float(text) if NUMBER.fullmatch(text) else text for text in na_values}
@@ -267,12 +267,12 @@ def _known(texts: Iterable[str], na_values: Collection[str]) -> list[str]:
 def find_column(
     frame: nw.DataFrame[Any], name: str, purpose: str = "", *, where: str = "the table"
 ) -> nw.Series[Any]:
-    """Return a column by its name; where there is none, say which was probably meant.
+    """Find a column by its name; an unknown name is refused, with the most similar one.
 
     Parameters
     ----------
-    purpose : what it is wanted for, as "to tell the silos apart".
-    where : what the message calls the table.
+    purpose : what it is needed for, such as "to tell the silos apart".
+    where : how messages refer to the table.
     """
     check_columns([str(name)], frame.columns, where, purpose)
     return frame.get_column(str(name))
@@ -281,17 +281,17 @@ def find_column(
 def check_columns(
     names: Iterable[str], columns: Collection[str], where: str, purpose: str = ""
 ) -> None:
-    """Refuse names that are not among the columns; other arguments as for `find_column`."""
+    """Refuse names of absent columns; other arguments as for `find_column`."""
     absent = dict.fromkeys(name for name in names if name not in columns)
     if absent:
-        wanted = [f"{name!r} {purpose}".rstrip() + did_you_mean(name, columns) for name in absent]
+        requests = [f"{name!r} {purpose}".rstrip() + did_you_mean(name, columns) for name in absent]
         advice = cell(f"its columns are {quoted(list(columns))}: ")
         advice += "correct the name or add the column"
-        raise DataError(f"{where} has no column {listing(wanted)}; {advice}")
+        raise DataError(f"{where} has no column {listing(requests)}; {advice}")
 
 
 def read_cells(column: nw.Series[Any], label: str, na_values: Collection[str] = ()) -> Cells:
-    """Return the distinct texts of a column and the code of every cell.
+    """Distinct texts of a column, and the code of every cell.
 
     Parameters
     ----------
@@ -313,7 +313,7 @@ def read_cells(column: nw.Series[Any], label: str, na_values: Collection[str] = 
 def declared_levels(
     frame: nw.DataFrame[Any], name: str, na_values: Collection[str] = ()
 ) -> list[str] | None:
-    """Return the levels that the type of a column declares, in order; None if it does not."""
+    """Levels that the type of a column declares, in order; None if it declares none."""
     if PACKED_TEXT in getattr(frame.to_native(), "attrs", {}):
         return None
     column = frame.get_column(name)

@@ -1,4 +1,4 @@
-"""Variables and their levels, and the rows of one silo in them."""
+"""Variables and their levels, and the rows of one silo coded by them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ MISSING_LEVEL = "(missing)"
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable: its name, its kind, and what the cells of its column mean.
+    """One variable: its name, its kind, and how the cells of its column are read.
 
     Attributes
     ----------
     levels : of a categorical variable, in the order of their codes.
     kind : "categorical", or the word of another family of `silomix.model.families`.
     location, scale : of numbers, so that (x − location)/scale is of the order of one in all silos;
-        of counts, the location is their mean. They are the study's, never taken from one silo.
-    transform : "log" where the logarithm of the number is what is modelled; of a parameter "logit",
-        too.
+        of counts, the location is their mean. They are of the study, not estimated in a silo.
+    transform : "log" where the logarithm of the number is modelled; also "logit", of a parameter.
     prior : of a parameter, the mean and the standard deviation of its prior, transformed.
-    spike : a value that many rows have, such as 0. Cells with it are missing in the number;
-        another variable, with levels "no" and "yes", says which they are.
-    source : of that other variable, the column with the number.
+    spike : a value that many rows have, such as 0. Cells with it are missing in the number; a
+        second variable, with levels "no" and "yes", indicates them.
+    source : of that second variable, the column with the number.
     edges : of a categorical variable cut from numbers, where each level but the first begins.
     na_values : texts that stand for a missing cell.
-    other : the level of cells that are not among the levels; "" where they are refused.
+    other : the level given to unknown values; "" where they are refused.
 
     Examples
     --------
@@ -59,7 +58,7 @@ class Variable:
 
     @property
     def column(self) -> str:
-        """The column of a table that has its cells."""
+        """Name of the column with its cells."""
         return self.source or self.name
 
 
@@ -109,12 +108,12 @@ class Schema:
 
     @cached_property
     def offsets(self) -> Ints:
-        """Where each variable's levels start in a row of D = ΣK_q columns: (variable + 1,)."""
+        """Index of each variable's first level among the D = ΣK_q: (variable + 1,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
 
     @cached_property
     def levels(self) -> list[tuple[str, str]]:
-        """What each of the D level columns stands for: (variable, level)."""
+        """(variable, level) of each of the D level columns."""
         return [(v.name, level) for v in self.categories for level in v.levels]
 
 
@@ -148,21 +147,21 @@ class Shard:
 
     @cached_property
     def cells(self) -> tuple[Array, ...]:
-        """The cells of each kind of variable in turn: (row, variable of that kind)."""
+        """Cells of each kind of variable in turn: (row, variable of that kind)."""
         kinds = [variable.kind for variable in self.schema.numbers]
         edges = [0, *(i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]), len(kinds)]
-        found: list[Array] = [self.codes] if len(self.schema.categories) else []
+        blocks: list[Array] = [self.codes] if len(self.schema.categories) else []
         if self.numbers is not None:
-            found += [self.numbers[:, first:last] for first, last in pairwise(edges)]
-        return tuple(found)
+            blocks += [self.numbers[:, start:stop] for start, stop in pairwise(edges)]
+        return tuple(blocks)
 
     @property
     def missing(self) -> Ints:
-        """How many cells of each variable are missing: (variable,)."""
-        found = (self.codes == self.schema.sizes).sum(axis=0)
-        return found if self.numbers is None else np.r_[found, np.isnan(self.numbers).sum(axis=0)]
+        """Number of missing cells of each variable: (variable,)."""
+        counts = (self.codes == self.schema.sizes).sum(axis=0)
+        return counts if self.numbers is None else np.r_[counts, np.isnan(self.numbers).sum(axis=0)]
 
     def some(self, rows: Array) -> Shard:
-        """Return the shard of some of the rows: places, or a mask."""
+        """The shard with a subset of the rows, given by indices or a mask."""
         numbers = None if self.numbers is None else self.numbers[rows]
         return Shard(self.schema, self.codes[rows], numbers)

@@ -1,4 +1,4 @@
-"""Words for messages: counts, lists, numbers, what a misspelt name meant, refusals of a value."""
+"""Format counts, lists and numbers for messages; refuse invalid values."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ABSENT = "–"
 
 
 def printable(text: str) -> str:
-    r"""Return text of others with what is not seen escaped, line ends too: it steers no screen.
+    r"""Untrusted text with invisible characters and line ends escaped, so that it steers no screen.
 
-    Characters that reorder text, or have no width, are among it; spaces of any kind are not.
+    Characters that reorder text, or have no width, are escaped; spaces of any kind are not.
 
     Examples
     --------
@@ -37,58 +37,58 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return text of several lines, each of them `printable`."""
+    """Untrusted text of several lines, each of them `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a count and its noun: "1 draw", "2,000 draws"."""
+    """Count and noun: "1 draw", "2,000 draws"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def first_of(count: int) -> str:
-    """Return what stands for the first of so many values that are not shown."""
+    """Placeholder for the first of `count` values that are not shown."""
     return "a value" if count == 1 else f"a value (the first of {count:,})"
 
 
 def listing(names: Sequence[str], most: int = MOST_LISTED, last: str = ", ") -> str:
-    """Return names for a sentence, the first few of many: "a, b and 3 more".
+    """Join names for a sentence, with the first few of many: "a, b and 3 more".
 
     `last` joins the last two where none is left out: " and " in running text.
     """
-    more = len(names) - most
-    if more > 0:
-        return ", ".join(names[:most]) + f" and {more} more"
+    n_more = len(names) - most
+    if n_more > 0:
+        return ", ".join(names[:most]) + f" and {n_more} more"
     return last.join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def quoted(names: Sequence[str], most: int = MOST_LISTED) -> str:
-    """Return names as `listing` does, each in quotes."""
+    """Join names as `listing` does, each in quotes."""
     return listing([repr(name) for name in names], most)
 
 
 def number(value: float, form: str = ".2f") -> str:
-    """Return a formatted number, with a true minus; ABSENT where it is not finite."""
+    """Format a number, with a true minus; ABSENT where it is not finite."""
     return format(value, form).replace("-", "−") if math.isfinite(value) else ABSENT
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage: "32.1%", "0.04%"."""
+    """Format a share as a percentage: "32.1%", "0.04%"."""
     return number(share, ".2%" if 0 < share < 0.001 else ".1%")
 
 
 def span(lower: float, upper: float, form: str) -> str:
-    """Return an interval; ABSENT where there is none."""
+    """Format an interval; ABSENT where there is none."""
     return f"{lower:{form}} to {upper:{form}}" if math.isfinite(lower) else ABSENT
 
 
 def amount(value: float) -> str:
-    """Return a number of any size with about four digits, or whole where it has more."""
+    """Format a number of any size with about four digits; whole if it has more."""
     return number(value, ",.4g" if abs(value) < 1e4 else ",.0f")
 
 
 def probability(share: float, draws: int) -> str:
-    """Return a probability no surer than so many draws can tell."""
+    """Format a probability, bounded by what this number of draws can resolve."""
     edge = max(1 / draws, 0.001)
     if share > 1 - edge:
         return f"> {1 - edge:.3g}"
@@ -96,19 +96,19 @@ def probability(share: float, draws: int) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the name that was probably meant, however it is capitalised."""
+    """Hint at the most similar known name, whatever the capitals."""
     folded = {name.casefold(): name for name in known}
     near = difflib.get_close_matches(word.casefold()[:60], folded, n=1)
     return f" (did you mean {folded[near[0]]!r}?)" if near else ""
 
 
 def spoken(silo: str) -> str:
-    """Return a silo's name to begin a sentence with: a bare number would look like a list's."""
+    """A silo's name to begin a sentence with; "silo 3" where it is a number."""
     return f"silo {silo}" if silo.isdecimal() else silo
 
 
 def one_of(name: str, word: str, choices: Collection[str], of: str = "") -> None:
-    """Refuse a word that is none of the choices; `of` says of what, where there are several."""
+    """Refuse a word that is not among the choices; `of` says of what, where there are several."""
     if word not in choices:
         listed = ", ".join(map(repr, choices))
         hint = did_you_mean(str(word), choices)
@@ -117,7 +117,7 @@ def one_of(name: str, word: str, choices: Collection[str], of: str = "") -> None
 
 
 def at_least(name: str, value: object, least: int) -> int:
-    """Return `value`, a whole number not below `least`; refuse anything else by its name."""
+    """Return `value`; refuse it unless it is a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         text = f"{{{name}}} is {value!r:.60}; it must be a whole number, at least {least}"
         raise SettingsError(text, **{name: None})
@@ -125,7 +125,7 @@ def at_least(name: str, value: object, least: int) -> int:
 
 
 def check_mapping(name: str, value: object, of: str) -> Mapping[Any, Any]:
-    """Return a mapping by columns, silos or whatever it is `of`, empty for None; refuse others."""
+    """Return a mapping from each `of`, empty for None; refuse anything else."""
     if value is not None and not isinstance(value, Mapping):
         text = f"{{{name}}} is of type {type(value).__name__}; give a mapping from each {of}"
         raise SettingsError(text, **{name: None})

@@ -1,4 +1,4 @@
-"""Text in a CSV file that a spreadsheet shows and never evaluates: one guard for all we write.
+"""Text in CSV files that spreadsheets display and never evaluate: one guard for all files.
 
 A spreadsheet takes a cell for a formula that begins with ``=``, ``@``, ``+`` or ``-``, blanks,
 quotes and signs nobody sees aside; some take the wide forms of these characters too. A cell also
@@ -64,7 +64,7 @@ GUARDED = re.compile(rf"({SEPARATORS}){GUARD}")
 
 
 def for_spreadsheet(text: str, *, first: bool = False) -> str:
-    """Return text as a CSV file has it: an apostrophe before all that looks like a formula.
+    """Return text as a CSV file has it: an apostrophe before anything like a formula.
 
     Parameters
     ----------
@@ -93,11 +93,11 @@ def from_spreadsheet(cell: str) -> str:
 
 
 def write_table(table: pd.DataFrame, path: Path, *, private: bool = False) -> None:
-    """Write a table as CSV, whose texts no spreadsheet takes for formulas.
+    """Write a table as CSV whose texts spreadsheets do not take for formulas.
 
     Parameters
     ----------
-    private : only its owner may open it.
+    private : whether only the owner may open it.
     """
     headings = [for_spreadsheet(str(name), first=i == 0) for i, name in enumerate(table.columns)]
     safe, returns = table.set_axis(headings, axis=1), any("\r" in head for head in headings)
@@ -130,15 +130,15 @@ def _bare(beginning: re.Match[str]) -> str:
 
 
 def _is_guarded(beginning: re.Match[str], *, first: bool = False) -> bool:
-    """Tell whether a guard belongs at this very place.
+    """Whether a guard belongs at this place.
 
     One more apostrophe there does not change the answer, so that reader and writer agree.
     """
     if beginning.start() > 0:
         return _is_inside(beginning)
     strict = first or beginning["unseen"].startswith(GUARD)
-    found = beginning["any" if strict else "formula"]
-    return found is not None or bool(OPENING.match(beginning["unseen"]))
+    formula = beginning["any" if strict else "formula"]
+    return formula is not None or bool(OPENING.match(beginning["unseen"]))
 
 
 def _is_inside(beginning: re.Match[str]) -> bool:

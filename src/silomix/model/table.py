@@ -1,4 +1,4 @@
-"""Table → Schema, table and Schema → Shard."""
+"""Infer a schema from a table; code a table's rows by a schema."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ logger = logging.getLogger("silomix")
 # The one level of a variable that no row of the table has: every cell of it is missing.
 UNOBSERVED_LEVEL = "(unobserved)"
 
-# What to do with a level that a study does not have, as long as it is open, and afterwards.
+# Advice on an unknown level, while the study can still change, and afterwards.
 OF_OPEN_STUDY = "add it to the {schema} of all silos, or recode the column"
 OF_POSTERIOR = "recode it, or fit again with rows that have it"
 
-# Counts of rows that add up to more are a mistake.
+# Frequencies that add up to more rows are refused.
 MOST_ROWS = 10**9
 
 
@@ -84,32 +84,32 @@ def load(
     schema: Schema | None = None,
     frequency: str | None = None,
     where: str = "the table",
-    **about: Any,
+    **options: Any,
 ) -> Shard:
-    """Read a table, check it, and return its rows as level codes and numbers.
+    """Read and check a table; return its rows as level codes and numbers.
 
     Parameters
     ----------
     table : a frame or the path of a file, as for `read_table`.
-    schema : what the table must agree with; inferred from the table by default.
-    frequency : the column that says how many rows each row stands for.
-    where : what messages call the table, such as the name of its silo.
-    about : `silo` and more, as for `infer_schema`; a schema has its own.
+    schema : the variables that the table must have; inferred from the table by default.
+    frequency : the column with the number of rows that each row stands for.
+    where : how messages refer to the table, such as the name of its silo.
+    options : `silo` and others of `infer_schema`, where no schema is given.
     """
     for name in ("variables", "exclude", "kinds", "bins", "na_values"):
-        if schema is not None and about.get(name) is not None:
+        if schema is not None and options.get(name) is not None:
             raise SettingsError(f"give schema or {name}, not both: a schema names its variables")
     frame = expand(table, frequency, where=where)
     if frequency is not None:
         where = f"{where}, rows repeated by {frequency!r}"
     if schema is None:
-        schema = infer_schema(frame, where=where, **about)
+        schema = infer_schema(frame, where=where, **options)
         return encode(frame, schema, where=where, look_for_codes=False)
     return encode(frame, schema, where=where, advice=OF_OPEN_STUDY)
 
 
 def expand(table: Table, frequency: str | None, *, where: str = "the table") -> nw.DataFrame[Any]:
-    """Return the table with each row repeated as often as its column `frequency` says, if any.
+    """Repeat each row as often as its column `frequency` says, if there is one.
 
     That column is dropped; a row with a count of zero disappears.
     """
@@ -119,13 +119,13 @@ def expand(table: Table, frequency: str | None, *, where: str = "the table") -> 
     label = f"{where}: column {frequency!r}"
     cells = read_cells(find_column(frame, frequency, where=where), label)
     is_count = np.array([text.isdecimal() for text in cells.texts] + [False])
-    wrong = np.flatnonzero(~is_count[cells.codes])
-    if wrong.size:
-        code = cells.codes[wrong[0]]
+    invalid = np.flatnonzero(~is_count[cells.codes])
+    if invalid.size:
+        code = cells.codes[invalid[0]]
         text = "a missing cell" if code < 0 else repr(cells.texts[code])
-        found = cell(text, first_of(wrong.size))
+        example = cell(text, first_of(invalid.size))
         advice = "a count of rows is whole, zero or more: correct it or remove the row"
-        raise DataError(f"{label} has {found} in data row {wrong[0] + 1}; {advice}")
+        raise DataError(f"{label} has {example} in data row {invalid[0] + 1}; {advice}")
     # a number of any length is read; cut short, the sum cannot overflow
     counts = np.array([min(int(text), MOST_ROWS + 1) for text in cells.texts], dtype=np.int64)
     repeats = counts[cells.codes]
@@ -146,12 +146,12 @@ def infer_schema(
     na_values: Any = None,
     where: str = "the table",
 ) -> Schema:
-    """Return the variables that a table has, over the rows of all its silos.
+    """Infer the variables of a table, over the rows of all its silos.
 
     Columns of numbers are "gaussian", unless they have ten or fewer distinct values, all whole, or
-    two values; all other columns are categorical. A log line tells which were taken as numbers.
-    If a fifth of a column's numbers are the same, such as 0, one variable says which they are, and
-    another has the other numbers.
+    two values; all other columns are categorical. A log line names those taken as numbers.
+    If a fifth of a column's numbers are equal, such as 0, one variable indicates them, and another
+    has the other numbers.
 
     A pandas categorical, a polars Enum or an ordered Arrow dictionary declares its levels:
     their order is kept, and so are those that no row has. Other columns have the levels that
@@ -162,15 +162,15 @@ def infer_schema(
     Parameters
     ----------
     table : a frame or the path of a file, as for `read_table`.
-    silo : the column that names the silos, if there is one; it is no variable.
+    silo : the column that names the silos, if there is one; it is not a variable.
     variables, exclude : the columns to use, or to leave out; by default all but the silo column.
     kinds : by column, "categorical", "gaussian", "log-gaussian" (the logarithm is normal within a
         cluster), "poisson" (counts), "negative-binomial" (counts that vary more) or another word of
         `silomix.model.families.KINDS`; numbers declared so are not split.
     bins : by column of numbers, how many levels to cut them into, at their quantiles.
     missing : "marginalise", or "level" to give `MISSING_LEVEL` to variables with missing cells.
-    na_values : what else stands for a missing cell, as for `missing_texts`.
-    where : what messages call the table.
+    na_values : other texts for a missing cell, as for `missing_texts`.
+    where : how messages refer to the table.
     """
     one_of("missing", missing, ("marginalise", "level"))
     frame = read_table(table)
@@ -180,27 +180,27 @@ def infer_schema(
     bins = {str(name): count for name, count in check_mapping("bins", bins, "column").items()}
     _check_declared(kinds, bins, names)
     blanks = missing_texts(na_values, frame.columns)
-    found: list[Variable] = []
+    inferred: list[Variable] = []
     odd: dict[str, dict[str, str]] = {}
 
     def infer(name: str) -> None:
         declared, blank = (kinds.get(name), bins.get(name)), blanks[name]
-        about: Any = {"missing": missing, "blanks": blank, "label": f"{where}: column {name!r}"}
-        own, odd[name] = _infer_column(frame, name, *declared, **about)
-        found.extend(replace(variable, na_values=blank) for variable in own)
+        options: Any = {"missing": missing, "blanks": blank, "label": f"{where}: column {name!r}"}
+        new, odd[name] = _infer_column(frame, name, *declared, **options)
+        inferred.extend(replace(variable, na_values=blank) for variable in new)
 
     try:
         _for_each(infer, names)
     finally:  # with the errors, so that all can be put right at once
         warn_of(odd, where)
-    found.sort(key=lambda variable: all_kinds().index(variable.kind))
+    inferred.sort(key=lambda variable: all_kinds().index(variable.kind))
     if list(kinds.values()).count("gaussian-full") == 1:
         text = f"{where}: a single column is 'gaussian-full', which is the same as 'gaussian'"
         _warn(f"{text}; declare it as 'gaussian', whose sums a policy can round, or add another")
-    told = guess_told(found, kinds, "kinds")
-    if told:
-        logger.info(told)
-    return Schema(tuple(found), missing)
+    guess = guess_told(inferred, kinds, "kinds")
+    if guess:
+        logger.info(guess)
+    return Schema(tuple(inferred), missing)
 
 
 def encode(
@@ -211,19 +211,19 @@ def encode(
     advice: str = OF_POSTERIOR,
     look_for_codes: bool = True,
 ) -> Shard:
-    """Check a table against a schema and return all its rows as level codes and numbers.
+    """Code all rows of a table by a schema, as level codes and numbers.
 
-    All columns that cannot be used are named in one error.
+    One error names all columns that do not fit.
 
     Parameters
     ----------
     table : a frame or the path of a file, as for `read_table`; one row is enough, and columns
         that the schema does not name are ignored.
     schema : the variables and their levels.
-    where : what messages call the table, such as the name of its silo.
+    where : how messages refer to the table, such as the name of its silo.
     advice : what to do with a level that the schema lacks.
-    look_for_codes : warn of numbers that may stand for missing cells; not where that was done when
-        these rows were fitted.
+    look_for_codes : warn of numbers that may stand for missing cells; not needed where the schema
+        was inferred from these rows.
     """
     if schema.of_parameters:
         raise DataError(
@@ -239,8 +239,8 @@ def encode(
     numbers = np.empty((len(frame), len(schema.numbers)))
     odd: dict[str, str] = {}
 
-    def read(one: tuple[int, Variable]) -> None:
-        place, variable = one
+    def read(numbered: tuple[int, Variable]) -> None:
+        place, variable = numbered
         label = f"{where}: column {variable.column!r}"
         cells = read_cells(frame.get_column(variable.column), label, variable.na_values)
         if variable.kind == "categorical":
@@ -261,7 +261,7 @@ def encode(
 
 
 def _for_each(read: Callable[[T], None], items: Iterable[T]) -> None:
-    """Read each item, and raise one error for all that are refused."""
+    """Read each item; one error lists all that are refused."""
     refused = []
     for item in items:
         try:
@@ -280,31 +280,31 @@ def choose_variables(
     exclude: Sequence[str] | None,
     *,
     where: str = "the table",
-    **apart: str | None,
+    **reserved: str | None,
 ) -> list[str]:
-    """Return the columns to cluster: those named, or all but those that are excluded.
+    """Columns to cluster: those named, or all but those excluded.
 
     Parameters
     ----------
-    apart : by what they name, such as "silos", columns that are no variables.
+    reserved : columns that are not variables, by role, such as "silos".
     """
     if not frame.columns:
         raise DataError(f"{where} has no columns; give one column per variable")
     if variables is not None and exclude is not None:
         text = "{variables} and {exclude} both say which columns to use; give one of them"
         raise SettingsError(text, variables=None, exclude=None)
-    given = variables if exclude is None else exclude
-    names = [given] if isinstance(given, str) else [str(name) for name in given or ()]
+    listed = variables if exclude is None else exclude
+    names = [listed] if isinstance(listed, str) else [str(name) for name in listed or ()]
     check_columns(names, frame.columns, where, "to exclude" if exclude is not None else "")
-    names_what = {str(column): what for what, column in apart.items() if column is not None}
+    roles = {str(column): role for role, column in reserved.items() if column is not None}
     if variables is None:
-        names = [name for name in frame.columns if name not in {*names, *names_what}]
+        names = [name for name in frame.columns if name not in {*names, *roles}]
     if not names:
         raise DataError(f"{where}: no variables to use; name at least one column")
     for name in names:
-        if name in names_what:
-            found = f"column {name!r} names the {names_what[name]} and is among the variables"
-            raise DataError(f"{found}; leave it out")
+        if name in roles:
+            problem = f"column {name!r} names the {roles[name]} and is among the variables"
+            raise DataError(f"{problem}; leave it out")
         if names.count(name) > 1:
             raise DataError(f"{where}: variable {name!r} is named more than once; name it once")
     return names
@@ -313,8 +313,8 @@ def choose_variables(
 def _check_declared(
     kinds: Mapping[str, str], bins: Mapping[str, int], names: Sequence[str]
 ) -> None:
-    for setting, given in {"kinds": kinds, "bins": bins}.items():
-        for name in given:
+    for setting, declared in {"kinds": kinds, "bins": bins}.items():
+        for name in declared:
             if name not in names:
                 hint = did_you_mean(name, names) or f"; they are {quoted(names)}"
                 text = f"{{{setting}}} names {name!r}, which is not among the variables{hint}"
@@ -338,9 +338,9 @@ def _infer_column(
     blanks: tuple[str, ...],
     label: str,
 ) -> tuple[list[Variable], dict[str, str]]:
-    """Return the variable of a column, two where a spike is set apart, and what is odd about it.
+    """Variable of a column, two where a spike is split off, and the column's problems.
 
-    `word` is what the column was declared as; None leaves it to its cells.
+    `word` is the declared kind; None if the cells decide.
     """
     column, levels = frame.get_column(name), declared_levels(frame, name, blanks)
     cells = read_cells(column, label, blanks)
@@ -348,24 +348,24 @@ def _infer_column(
     if is_guess and bins is None:
         word = guess_kind(column, cells, label)
     if bins is not None:
-        found = [cut_variable(read_numbers(cells, label), name, bins, label)]
+        inferred = [cut_variable(read_numbers(cells, label), name, bins, label)]
     elif word in (None, "categorical"):
         if is_guess:
             _check_countable(cells, label)
-        found = [Variable(name, _infer_levels(cells, levels, label))]
+        inferred = [Variable(name, _infer_levels(cells, levels, label))]
     else:
         values = read_numbers(cells, label)
         spike = find_spike(values) if is_guess else None
-        others = number_variable(np.where(values == spike, np.nan, values), name, word, label)
-        found = [replace(others, spike=spike)]
+        rest = number_variable(np.where(values == spike, np.nan, values), name, word, label)
+        inferred = [replace(rest, spike=spike)]
         if spike is not None:
             twin = Variable(f"{name} is {spell(spike)}", SPIKE_LEVELS, spike=spike, source=name)
-            found.insert(0, twin)
-    is_number = bins is not None or found[-1].kind != "categorical"
+            inferred.insert(0, twin)
+    is_number = bins is not None or inferred[-1].kind != "categorical"
     odd = suspect(name, cells, is_number=is_number, is_guess=is_guess)
     if missing == "level":
         odd.pop("ticks", None)
-    return [_with_missing(variable, cells, missing) for variable in found], odd
+    return [_with_missing(variable, cells, missing) for variable in inferred], odd
 
 
 def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple[str, ...]:
@@ -383,7 +383,7 @@ def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple
 
 
 def _with_missing(variable: Variable, cells: Cells, missing: Missing) -> Variable:
-    """Return a variable, a categorical one with the levels that stand for cells without one."""
+    """A variable with the level for missing cells, if it needs one."""
     if variable.kind != "categorical":
         return variable
     levels = variable.levels
@@ -395,7 +395,7 @@ def _with_missing(variable: Variable, cells: Cells, missing: Missing) -> Variabl
 def _level_codes(
     cells: Cells, variable: Variable, missing: Missing, label: str, advice: str
 ) -> Ints:
-    """Return the level code of each cell: (row,)."""
+    """Level code of each cell: (row,)."""
     codes = {level: code for code, level in enumerate(variable.levels)}
     other = codes.get(variable.other, -1)
     blank = codes.get(MISSING_LEVEL, other) if missing == "level" else len(variable.levels)
@@ -409,15 +409,15 @@ def _level_codes(
         clauses = [_unseen_level(cells, place, codes) for place in unseen[:MOST_LISTED]]
         clauses += [""] * (len(unseen) - len(clauses))  # listing counts them
         if unseen:
-            first = f"{first_of(int(is_wrong.sum()))} in data row {np.argmax(is_wrong) + 1}"
-            clauses = [cell(listing(clauses), first)]
+            value = f"{first_of(int(is_wrong.sum()))} in data row {np.argmax(is_wrong) + 1}"
+            clauses = [cell(listing(clauses), value)]
         if blank < 0 and cells.missing.any():
-            found = f"a missing cell, which is a level of its own here ({MISSING_LEVEL!r}),"
-            clauses.append(f"{found} in data row {np.argmax(cells.missing) + 1}")
-        found = f"{label} has {listing(clauses)}, not among its levels {quoted(variable.levels)}"
+            words = f"a missing cell, which is a level of its own here ({MISSING_LEVEL!r}),"
+            clauses.append(f"{words} in data row {np.argmax(cells.missing) + 1}")
+        words = f"{label} has {listing(clauses)}, not among its levels {quoted(variable.levels)}"
         if blank >= 0:
             advice = f"leave missing cells empty (NA or None in a frame); otherwise {advice}"
-        raise DataError(f"{found}; {advice}", schema=None)
+        raise DataError(f"{words}; {advice}", schema=None)
     if cells.missing.all() and variable.levels not in {(UNOBSERVED_LEVEL,), (MISSING_LEVEL,)}:
         _warn_missing_in_full(label)
     lookup = np.array([codes.get(text, other) for text in cells.texts] + [blank], dtype=np.int64)
@@ -425,7 +425,7 @@ def _level_codes(
 
 
 def _unseen_level(cells: Cells, place: int, levels: Iterable[str]) -> str:
-    """Return a text that is not among the levels, the level that may be meant, and its row."""
+    """Description of a text that is not a level: the similar level, and its row."""
     text = cells.texts[place]
     twin = next((level for level in levels if folded(level) == folded(text)), None)
     hint = "" if twin is None else f" (did you mean {twin!r}?)"
@@ -442,21 +442,21 @@ def _check_rows(frame: nw.DataFrame[Any], least: int, where: str) -> None:
 
 
 def _check_countable(cells: Cells, label: str) -> None:
-    """Refuse a column that is identifiers, or numbers among words, rather than levels."""
+    """Refuse a column of identifiers, or of numbers among words, rather than levels."""
     numbers, words = numbers_and_words(cells.texts)
     advice = "leave it out with {exclude}, or declare its levels in a {schema}"
     if len(numbers) > MOST_LEVELS:
-        found = f"{len(numbers)} distinct numbers, such as {quoted(numbers[:3])}"
+        problem = f"{len(numbers)} distinct numbers, such as {quoted(numbers[:3])}"
         cure = "write its numbers with a decimal point"
         cure = f"give {{na_values}} for cells such as {words[0]!r}" if words else cure
         advice = f"looks continuous: {cure}, {advice}"
     elif MOST_LEVELS < len(cells.texts) == np.count_nonzero(~cells.missing):
-        found = f"{len(cells.texts)} texts, all different, such as {quoted(cells.texts[:3])}"
+        problem = f"{len(cells.texts)} texts, all different, such as {quoted(cells.texts[:3])}"
         advice = f"looks like an identifier: name it with {{id}} of fit, or {advice}"
     else:
         return
     named: dict[str, Any] = {"exclude": ..., "id": ..., "na_values": ..., "schema": None}
-    raise DataError(f"{label} has {found}, and {advice}", **named)
+    raise DataError(f"{label} has {problem}, and {advice}", **named)
 
 
 def _warn(text: str) -> None:

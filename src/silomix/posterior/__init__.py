@@ -1,4 +1,4 @@
-"""The global posterior: draws, summaries, assignment of rows, save and load, DataTree."""
+"""The global posterior: draws, summaries, assignment of rows, files, DataTree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which chain, and when, each draw of a posterior is from.
+"""Chain and round of each draw of a posterior.
 
 A posterior has its draws in one list. Those of the exact strategy are one chain after the other.
 Those of the polish come in parts: first a second draw given the counts of each kept round and
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
     from silomix.posterior.global_posterior import Posterior
     from silomix.study import Study
 
-# Draws, at least, of the silos' own profiles that are kept, where there are as many.
+# Minimum number of kept draws of the silos' own profiles, if there are as many.
 SILO_DRAWS = 500
-# In each round one chain in two, by turns, keeps the silos' own profiles: they are large, and those
-# of consecutive rounds of one chain are alike.
+# In each round every second chain, alternately, keeps the silos' own profiles: they are large, and
+# those of consecutive rounds of a chain are similar.
 ONE_CHAIN_IN = 2
 
 
 def kept_rounds(rounds: int) -> int:
-    """Return how many rounds' draws are kept: the second half."""
+    """Number of rounds whose draws are kept: the second half."""
     return rounds - rounds // 2
 
 
 def polish_chains(study: Study) -> int:
-    """Return how many chains a polish has: as many as give the draws to keep in all its rounds."""
+    """Number of chains of a polish: enough for the kept draws of the most rounds."""
     return max(study.polish.chains, -(-study.kept_draws // kept_rounds(study.polish.last)))
 
 
 def rounds_with_own(chains: int) -> int:
-    """Return how many of the last rounds keep the silos' own profiles, at most."""
+    """Largest number of last rounds that keep the silos' own profiles."""
     return -(-SILO_DRAWS // (chains // ONE_CHAIN_IN))
 
 
 def keeps_own(number: Ints | int, chains: int) -> Bools:
-    """Tell which chains keep the silos' own profiles in rounds counted from 1: (…, chain)."""
+    """Whether a chain keeps the silos' own profiles in rounds counted from 1: (…, chain)."""
     return np.arange(chains) % ONE_CHAIN_IN == np.asarray(number)[..., None] % ONE_CHAIN_IN
 
 
 def own_last(rounds: int, chains: int) -> Ints:
-    """Return the kept rounds' draws, (round, chain) in one list, those with own profiles last."""
+    """Order of the kept draws, (round, chain) in one list, with own profiles last."""
     number = np.arange(rounds // 2, rounds) + 1
     late = number > rounds - rounds_with_own(chains)
     return np.argsort((keeps_own(number, chains) & late[:, None]).ravel(), kind="stable")
 
 
 def find_chains(posterior: Posterior) -> Ints:
-    """Return the places of the draws of each chain in the posterior's list: (chain, draw)."""
+    """Indices of the draws of each chain in the posterior's list: (chain, draw)."""
     polish, every = posterior.diagnostics.polish, np.arange(posterior.n_draws)
     rounds = polish.rounds if polish else 0
     if posterior.study.strategy == "exact":

@@ -1,4 +1,4 @@
-"""The global posterior: one frozen record, and what people ask of it.
+"""The global posterior: one frozen record, and its summaries.
 
 Frames come in the library that the table came in.
 """
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The parts of a posterior that are numbered by cluster; attributes as in `Posterior`."""
+    """Parts of a posterior that are numbered by cluster; attributes as in `Posterior`."""
 
     weights: Reals
     weights_by_silo: Reals
@@ -61,32 +61,32 @@ class Parts:
 
 
 def ordered(parts: Parts) -> Parts:
-    """Return the parts with cluster 0 the largest, equal ones in their order, draws in float32."""
+    """Number the clusters by size, the largest first; draws become float32."""
     order = np.argsort(-parts.weights.mean(axis=0, dtype=np.float64), kind="stable")
     new = np.argsort(order)
-    match, weighed, own = parts.correspondence, parts.silo_weights, parts.silo_profiles
+    match, weighed, profiles = parts.correspondence, parts.silo_weights, parts.silo_profiles
     return Parts(
         weights=np.ascontiguousarray(parts.weights[:, order], np.float32),
         weights_by_silo=np.ascontiguousarray(parts.weights_by_silo[:, :, order], np.float32),
         profile_draws=np.ascontiguousarray(parts.profile_draws[:, order], np.float32),
         correspondence=match and replace(match, groups=tuple(new[g] for g in match.groups)),
         silo_weights=weighed and replace(weighed, profiles=weighed.profiles[:, order]),
-        silo_profiles=own and replace(own, parameters=own.parameters[:, :, order]),
+        silo_profiles=profiles and replace(profiles, parameters=profiles.parameters[:, :, order]),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """The rows' clusters, where the rows are at hand.
+    """Clusters of the rows, where the rows are at hand.
 
     Attributes
     ----------
     labels : (row,), the most probable cluster of each row, from 0, in the order of the table.
     membership : (row, cluster), P(cluster | row), float32, to four decimals.
-    silos : (row,), the place of each row's silo.
-    missing : (silo, variable), missing cells; None where a policy keeps them.
-    ids : (row,), what each row is called, where a column says so; a saved file, which may be handed
-        on, does not have it.
+    silos : (row,), index of each row's silo.
+    missing : (silo, variable), missing cells; None where a policy withholds them.
+    ids : (row,), identifiers of the rows, if a column has them; not in saved files, which may be
+        shared.
     """
 
     labels: Ints
@@ -98,25 +98,25 @@ class Assignment:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Posterior(Parts):
-    """Draws of the global clusters, and all that is known about them.
+    """Draws of the global clusters, with diagnostics and provenance.
 
     Clusters are numbered from 0, the largest first. Draws are float32: average them in float64.
 
     Attributes
     ----------
-    study : the settings it was made under.
+    study : its settings.
     weights : (draw, cluster), each cluster's share of the rows of all silos.
     weights_by_silo : (draw, silo, cluster), its share of each silo's rows.
     profile_draws : (draw, cluster, parameter), the profiles that the silos share, numbers in
         the units of the study. `parameters` has them in those of the table.
     correspondence : which local clusters make up each cluster; None if none were matched.
-    silo_weights : how much each silo counts; None if the draws are not weighted means.
+    silo_weights : each silo's influence; None if the draws are not weighted means.
     diagnostics : whether to trust it.
-    provenance : where it comes from, and what left each silo.
+    provenance : its origin, and the bytes that left each silo.
     silo_profiles : each silo's own profiles; None where a cluster has one profile everywhere.
     assignment : the rows' clusters; None where the rows are elsewhere.
-    backend : the library of the frames it makes: "pandas", "polars" or "pyarrow".
-    names : by number, what clusters are called; `with_names` sets them.
+    backend : library of its frames: "pandas", "polars" or "pyarrow".
+    names : by number, names of clusters; `with_names` sets them.
 
     Examples
     --------
@@ -137,11 +137,11 @@ class Posterior(Parts):
     names: Mapping[int, str] = field(default_factory=dict)
 
     def with_names(self, names: Mapping[Any, str]) -> Posterior:
-        """Return the posterior with names of clusters, which frames, files and figures then show.
+        """Return the posterior with named clusters, for frames, files and figures.
 
         Parameters
         ----------
-        names : by number, "1" as well as 1, or by present name, what clusters are called; the
+        names : a mapping from a cluster, by number (1 or "1") or current name, to its new name; the
             others keep only their number.
 
         Examples
@@ -150,28 +150,28 @@ class Posterior(Parts):
         >>> named.cluster_names[:2], named.cluster_sizes()["name"].tolist()[:2]
         (['0', '1: frail'], ['', 'frail'])
         """
-        given = check_mapping("names", names, "cluster")
-        names = {self._known(cluster): str(name).strip() for cluster, name in given.items()}
+        mapping = check_mapping("names", names, "cluster")
+        names = {self._known(cluster): str(name).strip() for cluster, name in mapping.items()}
         if not all(names.values()) or len({*names.values()}) < len(names):
             raise SettingsError("a name is empty or used twice; give each cluster its own name")
         return replace(self, names=names)
 
     def _known(self, cluster: Any) -> int:
-        """Return the number of a cluster that is given by name or number, which may be text."""
-        known: dict[int | str, int] = {}
+        """Number of a cluster that is given by name or number, which may be text."""
+        numbers: dict[int | str, int] = {}
         for number in range(self.n_clusters):
-            known |= {number: number, str(number): number}
+            numbers |= {number: number, str(number): number}
         # the shell and R have texts alone; a name that is a number comes first
-        known |= {name: number for number, name in self.names.items()}
-        if not isinstance(cluster, Hashable) or cluster not in known:
-            called = f", or by name: {quoted([*self.names.values()])}" if self.names else ""
-            last = f"they go from 0 to {self.n_clusters - 1}{called}"
-            raise SettingsError(f"there is no cluster {cluster!r}; {last}")
-        return known[cluster]
+        numbers |= {name: number for number, name in self.names.items()}
+        if not isinstance(cluster, Hashable) or cluster not in numbers:
+            by_name = f", or by name: {quoted([*self.names.values()])}" if self.names else ""
+            advice = f"they go from 0 to {self.n_clusters - 1}{by_name}"
+            raise SettingsError(f"there is no cluster {cluster!r}; {advice}")
+        return numbers[cluster]
 
     @property
     def cluster_names(self) -> list[str]:
-        """What each cluster is called: its number, and its name if it has one."""
+        """Number of each cluster, with its name if it has one."""
         names = self.names
         return [f"{c}: {names[c]}" if c in names else f"{c}" for c in range(self.n_clusters)]
 
@@ -187,9 +187,9 @@ class Posterior(Parts):
 
     @property
     def levels(self) -> list[tuple[str, str]]:
-        """What the last axis of `probabilities` stands for: (variable, level).
+        """(variable, level) of each place of the last axis of `probabilities`.
 
-        Beside numbers, the levels of the categorical variables, the first of the parameters.
+        If there are numbers too, these are the first of the parameters.
         """
         return self.study.table_schema.levels
 
@@ -229,17 +229,17 @@ class Posterior(Parts):
 
     @property
     def parameter_names(self) -> list[tuple[str, str]]:
-        """What the last axis of `parameters` stands for: the variable and a word.
+        """(variable, word) of each place of the last axis of `parameters`.
 
-        The word is a level, whose probability it is; "mean" and "sd" of a number, "mean of log" and
+        The word is a level, for its probability; "mean" and "sd" of a number, "mean of log" and
         "sd of log" where its logarithm is modelled; "rate", the mean of a count; or "value", of a
-        parameter that `combine` was given.
+        parameter given to `combine`.
         """
         return self.family.names()
 
     @property
     def family(self) -> Product:
-        """What the variables are like within a cluster."""
+        """Distributions of the variables within a cluster."""
         return self.study.pooled_model.family
 
     @property
@@ -326,12 +326,12 @@ class Posterior(Parts):
         >>> len(frame), frame["interval"][0]
         (135, '90% HDI')
         """
-        both = np.concatenate([self.weights[:, :, None], self.parameters], axis=2)
-        columns = by_cluster(self, [(None, None), *self.parameter_names]) | estimates(both, level)
+        draws = np.concatenate([self.weights[:, :, None], self.parameters], axis=2)
+        columns = by_cluster(self, [(None, None), *self.parameter_names]) | estimates(draws, level)
         words = np.where(self.family.shares(), "probability", "parameter")
         quantity = ["size", *words.tolist()] * self.n_clusters
-        first = {"cluster": columns["cluster"], "quantity": quantity}
-        return make_frame(first | columns, frame_like, self)
+        leading = {"cluster": columns["cluster"], "quantity": quantity}
+        return make_frame(leading | columns, frame_like, self)
 
     def cluster_sizes(self, level: float = 0.95, *, frame_like: object = None) -> Any:
         """Return a frame of the clusters' shares of all rows; arguments as for `summary`.
@@ -398,7 +398,7 @@ class Posterior(Parts):
         margin: float = MARGIN,
         frame_like: object = None,
     ) -> Any:
-        """Return a frame of how clusters differ from the whole population, the clearest first.
+        """Return a frame of differences between clusters and whole population, clearest first.
 
         Parameters
         ----------
@@ -433,7 +433,7 @@ class Posterior(Parts):
         return make_frame(contrast_columns(self, clusters, level, margin), frame_like, self)
 
     def descriptions(self) -> list[str]:
-        """Return each cluster in words: up to five variables that set it apart, clearest first.
+        """Describe each cluster in words: up to five distinctive variables, clearest first.
 
         Examples
         --------
@@ -452,7 +452,7 @@ class Posterior(Parts):
         probabilities: bool = False,
         frame_like: object = None,
     ) -> Any:
-        """Return a frame of the rows: each one's most probable cluster, and how sure that is.
+        """Return a frame of the rows: most probable cluster, its probability, and the next.
 
         Parameters
         ----------
@@ -494,7 +494,7 @@ class Posterior(Parts):
         return make_frame(columns, frame_like, self)
 
     def drift(self, level: float = 0.95, *, frame_like: object = None) -> Any:
-        """Return a frame of how much the silos differ in each variable, the largest first.
+        """Return a frame of the drift between silos in each variable, the largest first.
 
         A silo's profile of a cluster is Dirichlet(κ m) around the shared one, m, with one κ for
         each variable: the larger κ, the more alike the silos are; at infinity they are the same.
@@ -541,52 +541,52 @@ class Posterior(Parts):
 
         Examples
         --------
-        >>> found = posterior.correspondence_frame()
-        >>> found.columns.tolist()
+        >>> frame = posterior.correspondence_frame()
+        >>> frame.columns.tolist()
         ['silo', 'local_cluster', 'rows', 'cluster', 'confidence']
-        >>> int(found["rows"].sum())
+        >>> int(frame["rows"].sum())
         400
         """
-        found = self.correspondence
-        if found is None:
+        match = self.correspondence
+        if match is None:
             raise SilomixError(
                 "this posterior has no correspondence: its silos did not find clusters of their "
                 "own that had to be matched"
             )
-        counts = [len(group) for group in found.groups]
+        counts = [len(group) for group in match.groups]
         columns = {
-            "silo": np.repeat(found.silos, counts),
+            "silo": np.repeat(match.silos, counts),
             "local_cluster": np.concatenate([np.arange(count) for count in counts]),
-            "rows": np.concatenate(found.sizes),
-            "cluster": np.concatenate(found.groups),
-            "confidence": np.concatenate(found.pairs_confidence()),
+            "rows": np.concatenate(match.sizes),
+            "cluster": np.concatenate(match.groups),
+            "confidence": np.concatenate(match.pairs_confidence()),
         }
         return make_frame(columns, frame_like, self)
 
     def silo_weights_frame(self, *, frame_like: object = None) -> Any:
-        """Return a frame of each silo's say in the weights, and in each cluster's profile.
+        """Return a frame of each silo's influence on the weights, and on each cluster's profile.
 
         Examples
         --------
         >>> posterior.silo_weights_frame().columns.tolist()
         ['silo', 'weight', 'cluster', 'profile']
         """
-        found = self.silo_weights
-        if found is None:
+        influence = self.silo_weights
+        if influence is None:
             raise SilomixError(
                 "this posterior has no silo weights: its draws are not weighted means of the silos'"
             )
-        silos, clusters = found.profiles.shape
+        silos, clusters = influence.profiles.shape
         columns = {
-            "silo": np.repeat(found.silos, clusters),
-            "weight": np.repeat(found.weights, clusters),
+            "silo": np.repeat(influence.silos, clusters),
+            "weight": np.repeat(influence.weights, clusters),
             "cluster": np.tile(np.arange(clusters), silos),
-            "profile": found.profiles.ravel(),
+            "profile": influence.profiles.ravel(),
         }
         return make_frame(columns, frame_like, self)
 
     def save(self, path: str | Path) -> Path:
-        """Write everything to one file, whole or not at all; `silomix.load` reads it.
+        """Save everything to one file, atomically; `silomix.load` reads it.
 
         Examples
         --------
@@ -615,8 +615,8 @@ class Posterior(Parts):
 
         Parameters
         ----------
-        path : such as report.html; a file that is there is replaced.
-        outside : what `silomix.compare_outside` found, for a section on other variables.
+        path : such as report.html; an existing file is replaced.
+        outside : result of `silomix.compare_outside`, for a section on other variables.
 
         Examples
         --------
@@ -628,13 +628,13 @@ class Posterior(Parts):
         return write_report(self, path, outside=outside)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the verdict, and the clusters as a small heat map."""
+        """View for notebooks: the verdict, and the clusters as a small heat map."""
         from silomix.report import notebook_view  # looks upward
 
         return notebook_view(self)
 
     def __repr__(self) -> str:
-        """Return five lines: what it is, the sizes, the silos, how it was made, the verdict."""
+        """Summary in five lines: dimensions, sizes, silos, origin, verdict."""
         study, made, numbers = self.study, self.provenance, self.study.table_schema.numbers
         means = self.weights.mean(axis=0, dtype=np.float64)
         sized = zip(means, *highest_density_interval(self.weights, 0.95), strict=True)
@@ -650,7 +650,7 @@ class Posterior(Parts):
             f"{plural(self.diagnostics.rounds, 'polish round')}, seed {made.seed}, "
             f"study {made.study[:12]}"
         )
-        shown = f"sizes (95% HDI): {listing(sizes)}"
+        size_line = f"sizes (95% HDI): {listing(sizes)}"
         silos = f"silos: {listing(self.silos)}"
-        lines = (counts, shown, silos, origin, self.diagnostics.verdict)
+        lines = (counts, size_line, silos, origin, self.diagnostics.verdict)
         return "\n".join(" ".join(line.split()) for line in lines)

@@ -1,4 +1,4 @@
-"""P(cluster | row) for old and new rows, and how well the posterior predicts them.
+"""Membership P(cluster | row) and predictive density of old and new rows.
 
 A row of a known silo has that silo's weights and, where silos differ in their profiles, the silo's
 own profiles; both are of the same draws, the last ones. A row of an unknown silo has the global
@@ -31,68 +31,68 @@ if TYPE_CHECKING:
     from silomix.model.schema import Shard
     from silomix.posterior.global_posterior import Posterior
 
-# Place of a silo that is not in the study.
+# Index of a silo that is not in the study.
 ELSEWHERE = -1
 
-# Parts of a whole that a kept membership is counted in.
+# Kept memberships are whole multiples of one over this.
 PARTS = 10_000
 
 logger = logging.getLogger("silomix")
 
 
 def to_four_decimals(membership: Reals) -> Singles:
-    """Return probabilities as they are kept: the draws' own error is larger than what is lost."""
+    """Probabilities as they are kept, rounded by less than their Monte Carlo error."""
     return from_parts(in_parts(membership))
 
 
 def in_parts(membership: Reals) -> NDArray[np.uint16]:
-    """Return probabilities in parts of `PARTS`."""
+    """Probabilities as multiples of 1/`PARTS`."""
     return np.rint(membership.astype(np.float64) * PARTS).astype(np.uint16)
 
 
 def from_parts(parts: Array) -> Singles:
-    """Return the probabilities that these parts of `PARTS` are."""
+    """Probabilities from multiples of 1/`PARTS`."""
     return np.divide(parts, PARTS, dtype=np.float32)
 
 
 def label_columns(
     silos: Array, membership: Reals, ids: ArrayLike | None, *, probabilities: bool
 ) -> dict[str, Any]:
-    """Return columns with a line per row: its silo, its cluster, how sure that is, and the next.
+    """Columns with a line per row: silo, cluster, its probability, and the next cluster.
 
     Parameters
     ----------
     silos : (row,), names.
     membership : (row, cluster)
-    ids : (row,), what each row is called, if anything.
+    ids : (row,), identifiers of the rows, if any.
     probabilities : whether to add a column with the probability of each cluster.
     """
     labels, rows = membership.argmax(axis=1), np.arange(len(membership))
-    sure = membership.astype(np.float64).round(4)
+    rounded = membership.astype(np.float64).round(4)
     named = {} if ids is None else {"id": np.asarray(ids, dtype=object)}
     if ids is not None and named["id"].shape != rows.shape:
-        found = f"{named['id'].size} values; give"
+        problem = f"{named['id'].size} values; give"
         if named["id"].ndim == 0:
-            found = f"{ids!r}: for a column's name give table= too; for names themselves give"
-        raise DataError(f"id is {found} a value for each of {len(rows)} rows")
-    others = sure.copy()
-    others[rows, labels] = -1.0
-    second = others.argmax(axis=1) if sure.shape[1] > 1 else np.full(len(rows), None)
+            problem = f"{ids!r}: for a column's name give table= too; for names themselves give"
+        raise DataError(f"id is {problem} a value for each of {len(rows)} rows")
+    masked = rounded.copy()
+    masked[rows, labels] = -1.0
+    second = masked.argmax(axis=1) if rounded.shape[1] > 1 else np.full(len(rows), None)
     columns = {"row": rows + 1, **named, "silo": silos, "cluster": labels}
-    columns |= {"probability": sure[rows, labels], "second": second}
-    return columns | ({f"p{c}": own for c, own in enumerate(sure.T)} if probabilities else {})
+    columns |= {"probability": rounded[rows, labels], "second": second}
+    return columns | ({f"p{c}": p for c, p in enumerate(rounded.T)} if probabilities else {})
 
 
 def table_membership(
     posterior: Posterior, table: Table, silo: str | None = None, threads: int | None = None
 ) -> RowMembership:
-    """Return the membership of the rows of a table.
+    """Membership and predictive density of the rows of a table.
 
     Parameters
     ----------
     table : any frame or path; its columns must agree with the study's schema.
     silo : the column that names each row's silo, or the silo that all rows are of.
-    threads : cores to use; all when left out. The result does not depend on it.
+    threads : cores to use; all by default. The result does not depend on it.
     """
     frame = read_table(table)
     places = silo_places(frame, silo, posterior)
@@ -103,37 +103,37 @@ def table_membership(
 def encoded_membership(
     posterior: Posterior, shard: Shard, places: Ints, threads: int, draw: int | None = None
 ) -> RowMembership:
-    """Return the membership of rows, averaged over draws or in a single one.
+    """Membership and density of rows, averaged over draws or in a single one.
 
     Parameters
     ----------
-    shard : the rows, as the study's schema has them.
-    places : (row,), of each row's silo, whose own weights count; `ELSEWHERE` for the global ones.
+    shard : the rows, coded by the study's schema.
+    places : (row,), index of each row's silo, for its weights; `ELSEWHERE` for the global ones.
     threads : cores to use.
-    draw : the only one to use. The silos' own profiles, of the last draws alone, are then left out.
+    draw : the only one to use, without the silos' own profiles, which only the last draws have.
     """
     family = posterior.family
-    own = posterior.silo_profiles if draw is None else None
+    own_profiles = posterior.silo_profiles if draw is None else None
     used = slice(draw, None if draw is None else draw + 1)
     overall, by_silo = posterior.weights[used], posterior.weights_by_silo[used]
-    found = RowMembership(np.empty((shard.rows, posterior.n_clusters)), np.empty(shard.rows))
+    result = RowMembership(np.empty((shard.rows, posterior.n_clusters)), np.empty(shard.rows))
     for place in np.unique(places):
         rows = np.flatnonzero(places == place)
         weights = overall if place == ELSEWHERE else by_silo[:, place]
         parameters = posterior.profile_draws[used]
-        if own is not None and place != ELSEWHERE:
-            parameters = own.parameters[:, place]
+        if own_profiles is not None and place != ELSEWHERE:
+            parameters = own_profiles.parameters[:, place]
             weights = weights[-len(parameters) :]
         part = Rows(shard.some(rows), family).membership(weights, parameters, threads)
-        found.membership[rows], found.log_density[rows] = part
-    return found
+        result.membership[rows], result.log_density[rows] = part
+    return result
 
 
 def silo_places(frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior) -> Ints:
-    """Return the place of each row's silo among those of the posterior: (row,).
+    """Index of each row's silo among those of the posterior: (row,).
 
-    A silo that the posterior does not know, and a row that does not say whose it is, are
-    `ELSEWHERE`; a log message says so, and a warning if a column says whose the rows are.
+    Unknown and missing silos are `ELSEWHERE`, with a log message; without `silo`, a column that
+    names silos is worth a warning.
     """
     if silo is None:
         variables = _variables(posterior)
@@ -148,22 +148,22 @@ def silo_places(frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior
             warn(DataWarning(text, silo=name))
         return np.full(len(frame), ELSEWHERE)
     cells = row_silos(frame, silo, posterior)
-    known = {name: place for place, name in enumerate(posterior.silos)}
+    indices = {name: place for place, name in enumerate(posterior.silos)}
     # a missing cell has the code −1, the last of these
-    places = np.array([*(known.get(text, ELSEWHERE) for text in cells.texts), ELSEWHERE])
-    found = places[cells.codes]
-    if (found == ELSEWHERE).any():
-        unknown = sorted(text for text in cells.texts if text not in known)
+    places = np.array([*(indices.get(text, ELSEWHERE) for text in cells.texts), ELSEWHERE])
+    by_row = places[cells.codes]
+    if (by_row == ELSEWHERE).any():
+        unknown = sorted(text for text in cells.texts if text not in indices)
         logger.warning(
             "%d rows are of silos that were not fitted (%s): overall weights and profiles are used",
-            np.count_nonzero(found == ELSEWHERE),
+            np.count_nonzero(by_row == ELSEWHERE),
             quoted(unknown) or "blank",
         )
-    return found
+    return by_row
 
 
 def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Cells:
-    """Return what each row says of its silo: by the column `silo`, or all rows are of that silo.
+    """Silo of each row: from the column `silo`, or that silo for all rows.
 
     A column that is a variable of the study names no silos.
 

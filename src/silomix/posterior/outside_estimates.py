@@ -1,7 +1,7 @@
-"""The statistics of outside variables: clusters compared by memberships, or by labels, and odds.
+"""Estimators for outside variables: clusters compared by memberships or labels, and odds.
 
-Labels, be they the most probable or drawn, pull all clusters towards the whole: rows in a wrong
-cluster dilute it. If an outside variable does not depend on the clustered ones once the cluster is
+Labels, whether most probable or drawn, bias all clusters towards the whole: rows in a wrong cluster
+dilute it. If an outside variable does not depend on the clustered ones once the cluster is
 known, then y has the mean Σ_c r_c μ_c in a row, r its membership and μ_c the mean in cluster c.
 So μ is the regression of y on r, without a constant: the correction of Bolck, Croon and Hagenaars
 (2004) with proportional assignment (Vermunt, 2010), whose matrix of classification errors is R'R
@@ -10,8 +10,8 @@ with its rows scaled.
 Each draw of the posterior has memberships of its own. Their estimates are pooled by the rules of
 Rubin (1987), with the degrees of freedom of Barnard and Rubin (1999).
 
-How membership depends on covariates z is a multinomial regression in which a row counts by what its
-clustered variables x say: the likelihood is Σ_c P(c | z) P(x | c), with the profiles of a draw for
+The dependence of membership on covariates z is a multinomial regression with latent labels, given
+the clustered variables x: the likelihood is Σ_c P(c | z) P(x | c), with the profiles of a draw for
 P(x | c), which stay as they are while P(c | z) is fitted. That is the two-step estimator of Bakk
 and Kuha (2018), which uses the rows' own memberships where the three steps of Vermunt (2010) use a
 table of classification errors. It is right if z acts on x only through the cluster.
@@ -28,13 +28,13 @@ from scipy.special import ndtr, ndtri, softmax, stdtr, stdtrit
 
 from silomix.kernels.arrays import Floats, Ints
 
-# Rows whose influences are held at a time.
+# Rows whose influences are in memory at a time.
 BLOCK = 16_384
-# Expected rows from which a cluster is compared, and with which: one row has no spread.
+# Fewest expected rows of a cluster, and of the rest, for a comparison: one row has no variance.
 FEWEST = 2.0
-# Share of the variance that lies between the draws, up to which they agree but for rounding.
+# Share of the variance between draws up to which they are equal except for rounding.
 AGREEMENT = 1e-12
-# Rows like the whole that are added to each cluster where the variance of a share is taken.
+# Pseudo-rows distributed as the whole, added to each cluster for the variance of a share.
 PSEUDO = 4.0
 # Precision of a normal prior of each coefficient, of a covariate of variance one: a standard
 # deviation of ten, so that a covariate that separates clusters has an estimate at all.
@@ -42,12 +42,12 @@ RIDGE = 0.01
 
 
 class Target(NamedTuple):
-    """What is compared between clusters.
+    """A quantity to compare between clusters.
 
     Attributes
     ----------
     variable : name of the column.
-    level : whose share is compared; None where it is the mean of the numbers.
+    level : the level whose share is compared; None for the mean of numbers.
     values : (row,), the number, or 1 where the row has the level and 0 where it has another;
         nan where the cell is missing.
     """
@@ -63,7 +63,7 @@ class Comparison(NamedTuple):
     Attributes
     ----------
     variable : name of the column.
-    level : whose share it is; None for a mean.
+    level : the level of a share; None for a mean.
     whole : mean or share over all rows that have a value.
     rows : (cluster,), rows with a value; expected numbers where memberships are averaged.
     estimate : (cluster,), mean or share in the cluster.
@@ -87,7 +87,7 @@ class Comparison(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What is compared: "age", or "sex = female"."""
+        """Name of the quantity: "age", or "sex = female"."""
         return self.variable if self.level is None else f"{self.variable} = {self.level}"
 
 
@@ -120,7 +120,7 @@ class Regression(NamedTuple):
 def compare_memberships(
     targets: Sequence[Target], memberships: Iterator[Floats], level: float
 ) -> list[Comparison]:
-    """Return how the clusters differ from the rest, the draws pooled.
+    """Differences of the clusters from the rest, pooled over draws.
 
     Parameters
     ----------
@@ -129,8 +129,8 @@ def compare_memberships(
     level : of the intervals.
     """
     by_draw = [[regress(shares, target) for target in targets] for shares in memberships]
-    found = zip(targets, zip(*by_draw, strict=True), strict=True)
-    return [pool(target, draws, level) for target, draws in found]
+    estimates = zip(targets, zip(*by_draw, strict=True), strict=True)
+    return [pool(target, draws, level) for target, draws in estimates]
 
 
 def regress(shares: Floats, target: Target) -> Regression:
@@ -154,8 +154,8 @@ def regress(shares: Floats, target: Target) -> Regression:
     shares : R, (row, cluster)
     target : y; rows without a value are left out.
     """
-    known, binary = ~np.isnan(target.values), target.level is not None
-    shares, values = (shares if known.all() else shares[known]), target.values[known]
+    seen, binary = ~np.isnan(target.values), target.level is not None
+    shares, values = (shares if seen.all() else shares[seen]), target.values[seen]
     # identical clusters get the same estimate instead of none
     inverse = np.linalg.pinv(shares.T @ shares, hermitian=True)
     count, mean, share = len(values), values.mean(), shares.mean(axis=0)
@@ -165,26 +165,26 @@ def regress(shares: Floats, target: Target) -> Regression:
     tamed = tame(np.clip(estimate, 0, 1), rows, mean)
     difference = (estimate - mean) / rest
     own_error, of_cluster, of_rest, null = np.zeros((4, len(share)))
-    for first in range(0, count, BLOCK):
-        some, y = shares[first : first + BLOCK], values[first : first + BLOCK]
-        weights, fitted = some @ inverse, some @ estimate
+    for start in range(0, count, BLOCK):
+        block, y = shares[start : start + BLOCK], values[start : start + BLOCK]
+        weights, fitted = block @ inverse, block @ estimate
         pull = weights - 1 / count
         # the mean of each row, were the cluster like the rest
-        alike = fitted[:, None] - difference * (some - share)
+        null_mean = fitted[:, None] - difference * (block - share)
         if binary:
-            around, drift = some @ tamed, (alike - mean) ** 2 / count**2
-            variance, level = (around * (1 - around))[:, None], np.clip(alike, 0, 1)
+            around, drift = block @ tamed, (null_mean - mean) ** 2 / count**2
+            variance, level = (around * (1 - around))[:, None], np.clip(null_mean, 0, 1)
             squares = variance * pull**2 + drift
             null += (level * (1 - level) * pull**2 + drift).sum(axis=0)
         else:
             # a row that is a cluster of its own has leverage one; two rows have a half each
-            leverage = np.minimum(np.einsum("rc,rc->r", weights, some), 0.5)
-            influence = pull * (y - fitted)[:, None] - (alike - mean) / count
+            leverage = np.minimum(np.einsum("rc,rc->r", weights, block), 0.5)
+            influence = pull * (y - fitted)[:, None] - (null_mean - mean) / count
             squares = influence**2 / (1 - leverage)[:, None]
             variance = ((y - fitted) ** 2 / (1 - leverage))[:, None]
         own_error += (variance * weights**2).sum(axis=0)
-        of_cluster += np.einsum("rc,rc->c", some, squares)
-        of_rest += np.einsum("rc,rc->c", 1 - some, squares)
+        of_cluster += np.einsum("rc,rc->c", block, squares)
+        of_rest += np.einsum("rc,rc->c", 1 - block, squares)
     of_cluster, of_rest, null = of_cluster / rest**2, of_rest / rest**2, null / rest**2
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = satterthwaite((of_cluster, rows), (of_rest, count - rows))
@@ -196,7 +196,7 @@ def regress(shares: Floats, target: Target) -> Regression:
 
 
 def tame(share: Floats, rows: Floats, whole: float) -> Floats:
-    """Return shares with `PSEUDO` rows like the whole added, so that none has no variance."""
+    """Shares with `PSEUDO` rows like the whole added, so that none has zero variance."""
     return (rows * share + PSEUDO * whole) / (rows + PSEUDO)
 
 
@@ -209,21 +209,21 @@ def pool(target: Target, draws: Sequence[Regression], level: float) -> Compariso
     draws : two or more.
     level : of the interval.
     """
-    found = Regression(*(np.array(parts) for parts in zip(*draws, strict=True)))
-    rows, middle = found.rows.mean(axis=0), found.difference.mean(axis=0)
+    stack = Regression(*(np.array(parts) for parts in zip(*draws, strict=True)))
+    rows, middle = stack.rows.mean(axis=0), stack.difference.mean(axis=0)
     compared = np.where(rows >= FEWEST, 1.0, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        error, freedom = pooled_error(found.difference, found.error, found.freedom)
-        own, own_freedom = pooled_error(found.estimate, found.own_error, found.own_freedom)
+        error, freedom = pooled_error(stack.difference, stack.error, stack.freedom)
+        se, own_freedom = pooled_error(stack.estimate, stack.own_error, stack.own_freedom)
         reach, own_reach = stdtrit([freedom, own_freedom], 0.5 + level / 2)
-        null, null_freedom = pooled_error(found.difference, found.null_error, found.null_freedom)
+        null, null_freedom = pooled_error(stack.difference, stack.null_error, stack.null_freedom)
         p_value = 2 * stdtr(null_freedom, -np.abs(middle) / null) * compared
-    whole, estimate = float(np.nanmean(target.values)), found.estimate.mean(axis=0)
-    half, own_half = reach * error, own_reach * own
+    whole, estimate = float(np.nanmean(target.values)), stack.estimate.mean(axis=0)
+    half, own_half = reach * error, own_reach * se
     intervals = estimate - own_half, estimate + own_half, middle - half, middle + half
     if target.level is not None:
         estimate, middle = _inside(whole, rows, estimate, middle)
-        errors = own, error, np.sqrt(found.rest_error.mean(axis=0))
+        errors = se, error, np.sqrt(stack.rest_error.mean(axis=0))
         shares = estimate, middle, rows
         intervals = share_intervals(shares, whole, errors, (own_reach, reach))
     own_lower, own_upper, lower, upper = (edge * compared for edge in intervals)
@@ -234,9 +234,9 @@ def pool(target: Target, draws: Sequence[Regression], level: float) -> Compariso
 
 
 def _inside(whole: float, rows: Floats, estimate: Floats, middle: Floats) -> tuple[Floats, Floats]:
-    """Return shares and differences that can be: a share and the rest's in [0, 1].
+    """Shares and differences clipped to possible values: shares of cluster and rest in [0, 1].
 
-    A regression knows no bounds, and passes them where clusters overlap much.
+    A linear regression may exceed these bounds where clusters overlap much.
     """
     share = rows / rows.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -251,7 +251,7 @@ def share_intervals(
     errors: tuple[Floats, Floats, Floats],
     reaches: tuple[Floats, Floats],
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return intervals of shares and of their differences from the rest, lower and upper of each.
+    """Intervals of shares and of their differences from the rest, lower and upper.
 
     Those of Wilson (1927), and of Newcombe (1998) for differences, from as many certain rows as
     would have these errors. An interval of so many errors around the share itself would hold far
@@ -263,16 +263,16 @@ def share_intervals(
     errors : standard errors of the shares, of the differences, and the part of the rest in these.
     reaches : quantiles, for the shares and for the differences.
     """
-    (estimate, middle, rows), (own, error, of_rest) = shares, errors
+    (estimate, middle, rows), (se, error, of_rest) = shares, errors
     rest = np.clip(estimate - middle, 0.0, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         tamed = tame(estimate, rows, whole)
         # each cluster of the rest with rows added, as where the errors were taken
-        others = (rows @ tamed - rows * tamed) / (rows.sum() - rows)
-        variance, of_others = tamed * (1 - tamed), others * (1 - others)
+        rest_tamed = (rows @ tamed - rows * tamed) / (rows.sum() - rows)
+        variance, of_others = tamed * (1 - tamed), rest_tamed * (1 - rest_tamed)
         # what doubtful rows add to the variance comes from other clusters, whatever the share
-        certain = np.maximum(variance / own**2, rows)
-        leak = np.maximum(own**2 - variance / certain, 0.0)
+        certain = np.maximum(variance / se**2, rows)
+        leak = np.maximum(se**2 - variance / certain, 0.0)
         own_lower, own_upper = wilson(estimate, certain, reaches[0], leak)
         lower, upper = wilson(estimate, variance / (error**2 - of_rest**2), reaches[1])
         least, most = wilson(rest, of_others / of_rest**2, reaches[1])
@@ -282,7 +282,7 @@ def share_intervals(
 
 
 def pooled_error(differences: Floats, within: Floats, freedom: Floats) -> tuple[Floats, Floats]:
-    """Return standard error and degrees of freedom; Rubin (1987), Barnard and Rubin (1999).
+    """Standard error and degrees of freedom; Rubin (1987), Barnard and Rubin (1999).
 
     Where the draws agree nothing is pooled, and the degrees of freedom are those of each: the
     correction of Barnard and Rubin for few of them does not vanish by itself.
@@ -307,7 +307,7 @@ def pooled_error(differences: Floats, within: Floats, freedom: Floats) -> tuple[
 
 
 def compare_labels(target: Target, labels: Ints, clusters: int, level: float) -> Comparison:
-    """Return how the labelled rows of each cluster differ from all rows, as if labels were sure.
+    """Differences of each cluster's labelled rows from all rows, taking labels as known.
 
     The tests of Fendler et al. (2026), table 11.
 
@@ -315,37 +315,37 @@ def compare_labels(target: Target, labels: Ints, clusters: int, level: float) ->
     ----------
     target : what to compare.
     labels : (row,), from 0.
-    clusters : how many there are.
+    clusters : number of clusters.
     level : of the intervals.
     """
-    known = ~np.isnan(target.values)
-    values, labels = target.values[known], labels[known]
+    seen = ~np.isnan(target.values)
+    values, labels = target.values[seen], labels[seen]
     rows = np.bincount(labels, minlength=clusters).astype(np.float64)
     sums = np.bincount(labels, values, clusters).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         means = sums / rows
         difference = means - values.mean()
         if target.level is not None:
-            own = wilson(means, rows, ndtri(0.5 + level / 2))
+            ends = wilson(means, rows, ndtri(0.5 + level / 2))
             test = compare_shares(sums, rows, float(values.sum()), len(values), level)
         else:  # Welch's t-test, without equal variances
             squares = np.bincount(labels, (values - means[labels]) ** 2, clusters)
             within, whole = squares / (rows - 1) / rows, values.var(ddof=1) / len(values)
             own_half = stdtrit(rows - 1, 0.5 + level / 2) * np.sqrt(within)
-            own = means - own_half, means + own_half
+            ends = means - own_half, means + own_half
             error = np.sqrt(within + whole)
             freedom = satterthwaite((within, rows), (whole, len(values)))
             half = stdtrit(freedom, 0.5 + level / 2) * error
             p_value = 2 * stdtr(freedom, -np.abs(difference) / error)
             test = difference - half, difference + half, p_value
     of_all = float(values.mean())
-    return Comparison(target.variable, target.level, of_all, rows, means, *own, difference, *test)
+    return Comparison(target.variable, target.level, of_all, rows, means, *ends, difference, *test)
 
 
 def wilson(
     share: Floats, rows: Floats, reach: Floats | float, leak: Floats | float = 0.0
 ) -> tuple[Floats, Floats]:
-    """Return Wilson's (1927) interval of a share, so many standard errors wide: (cluster,) each.
+    """Wilson's (1927) interval of a share, `reach` standard errors wide: (cluster,) each.
 
     `leak` is the part of the estimate's variance that does not depend on the share: the ends p
     solve (share − p)² = reach² (p (1 − p)/rows + leak), and stay in [0, 1].
@@ -360,7 +360,7 @@ def wilson(
 def compare_shares(
     having: Floats, rows: Floats, having_in_all: float, all_rows: int, level: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Return interval and p value of the z-test for two proportions with continuity correction.
+    """Interval and p value of the z-test for two proportions, continuity-corrected.
 
     Yates's correction, no larger than the difference, as in R's prop.test. The cluster and the
     whole population are taken as two independent samples, though the cluster is part of the whole:
@@ -387,7 +387,7 @@ def compare_shares(
 def satterthwaite(
     first: tuple[Floats, Floats], second: tuple[Floats | float, Floats | float]
 ) -> Floats:
-    """Return the degrees of freedom of the sum of two squared standard errors of means.
+    """Satterthwaite's degrees of freedom for the sum of two squared standard errors.
 
     Parameters
     ----------
@@ -398,9 +398,9 @@ def satterthwaite(
 
 
 def fit_multinomial(design: Floats, evidence: Floats, reference: int) -> tuple[Floats, Floats]:
-    """Return coefficients and their squared standard errors: (cluster but one × term,) each.
+    """Coefficients and their squared standard errors: (cluster but one × term,) each.
 
-    They maximise Σ log Σ_c P(c | z) e_c over rows, but for the weak prior.
+    They maximise Σ log Σ_c P(c | z) e_c over rows, under a weak prior.
 
     Parameters
     ----------
@@ -414,17 +414,17 @@ def fit_multinomial(design: Floats, evidence: Floats, reference: int) -> tuple[F
     free = np.delete(np.arange(evidence.shape[1]), reference)
 
     def shares(flat: Floats) -> tuple[Floats, Floats, float]:
-        """Return P(c | z) and P(c | x, z), both (row, cluster), and the log-likelihood."""
+        """P(c | z) and P(c | x, z), both (row, cluster), and the log-likelihood."""
         scores = np.zeros(evidence.shape)
         scores[:, free] = z @ flat.reshape(len(free), terms).T
-        before: Floats = np.asarray(softmax(scores, axis=1))
-        joint = np.maximum(before * evidence, np.finfo(float).tiny)
+        prior: Floats = np.asarray(softmax(scores, axis=1))
+        joint = np.maximum(prior * evidence, np.finfo(float).tiny)
         total = joint.sum(axis=1)
-        return before, joint / total[:, None], float(np.log(total).sum())
+        return prior, joint / total[:, None], float(np.log(total).sum())
 
     def loss(flat: Floats) -> tuple[float, Floats]:
-        before, after, likelihood = shares(flat)
-        slope = ((after - before)[:, free].T @ z).ravel() - RIDGE * flat
+        prior, posterior, likelihood = shares(flat)
+        slope = ((posterior - prior)[:, free].T @ z).ravel() - RIDGE * flat
         return 0.5 * RIDGE * float(flat @ flat) - likelihood, -slope
 
     start = np.zeros(len(free) * terms)
@@ -432,11 +432,11 @@ def fit_multinomial(design: Floats, evidence: Floats, reference: int) -> tuple[F
     information = RIDGE * np.eye(len(best))
     for sign, all_shares in zip((-1, 1), shares(best)[:2], strict=True):
         share = all_shares[:, free]
-        each = (share[:, :, None] * z[:, None]).reshape(len(z), -1)
-        information += sign * each.T @ each
-        for place, own in enumerate(share.T):
+        gradient = (share[:, :, None] * z[:, None]).reshape(len(z), -1)
+        information += sign * gradient.T @ gradient
+        for place, column in enumerate(share.T):
             block = slice(place * terms, (place + 1) * terms)
-            information[block, block] -= sign * (z.T * own) @ z
+            information[block, block] -= sign * (z.T * column) @ z
     # back to the units of the covariates
     back = np.diag(1 / spread)
     back[0, 1:] = -middle[1:] / spread[1:]

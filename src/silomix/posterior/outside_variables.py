@@ -1,4 +1,4 @@
-"""Variables that were not clustered: how clusters differ in them, how membership goes with them."""
+"""Variables that were not clustered: differences between clusters, and odds of membership."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from silomix.posterior.global_posterior import Posterior
 
 Method = Literal["averaged", "labels"]
-# What to compare of a column; any other word is the one level whose share it is.
+# What to compare of a column; any other word is the single level whose share is compared.
 KINDS = ("mean", "levels")
 Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str | None]"
 
-# What each method compares a cluster with.
+# Reference group of each method.
 AGAINST: Mapping[Method, str] = {"averaged": "rest", "labels": "whole"}
 # Variables and levels that are printed; the frame has all.
 MOST_SHOWN = 6
-# Draws to average over: what a few more would change is far below the standard errors.
+# Draws to average over: the effect of more is far below the standard errors.
 DRAWS = 25
 # Columns of the tidy frame.
 TIDY = (
@@ -65,11 +65,11 @@ TIDY = (
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Outside:
-    """How the clusters differ in variables that were not clustered.
+    """Differences of the clusters in variables that were not clustered.
 
     Attributes
     ----------
-    posterior : whose clusters they are.
+    posterior : the posterior of the clusters.
     comparisons : one for each variable, or level of a variable.
     method : "averaged" or "labels".
     level : of the intervals, each by itself.
@@ -93,16 +93,16 @@ class Outside:
 
     @property
     def tests(self) -> int:
-        """How many p values there are."""
-        return sum(int(np.isfinite(found.p_value).sum()) for found in self.comparisons)
+        """Number of p values."""
+        return sum(int(np.isfinite(c.p_value).sum()) for c in self.comparisons)
 
     @property
     def threshold(self) -> float:
-        """Bonferroni's: the p value up to which a difference is called significant."""
+        """Bonferroni's threshold for p values of significant differences."""
         return self.error / max(self.tests, 1)
 
     def significant(self, found: Comparison) -> Bools:
-        """Return in which clusters the difference is significant: (cluster,)."""
+        """Return whether the difference is significant in each cluster: (cluster,)."""
         return found.p_value <= self.threshold
 
     def frame(self, layout: Layout = "tidy", *, frame_like: object = None) -> Any:
@@ -116,21 +116,21 @@ class Outside:
             library of the table that was fitted.
         """
         one_of("layout", layout, get_args(Layout))
-        found, clusters = self.comparisons, np.arange(self.posterior.n_clusters)
+        items, clusters = self.comparisons, np.arange(self.posterior.n_clusters)
         if layout == "wide":
             wide: dict[str, Any] = {"cluster": clusters}
-            for one in found:
-                wide |= {one.name: one.estimate, f"{one.name}, p value": one.p_value}
+            for item in items:
+                wide |= {item.name: item.estimate, f"{item.name}, p value": item.p_value}
             return make_frame(wide, frame_like, self.posterior)
-        lines = len(clusters) * len(found)
-        # what holds for a whole comparison stands in the line of each cluster
+        lines = len(clusters) * len(items)
+        # values of a whole comparison are repeated in the line of each cluster
         columns: dict[str, Any] = {
             name: np.concatenate([np.broadcast_to(field, len(clusters)) for field in fields])
-            for name, fields in zip(Comparison._fields, zip(*found, strict=True), strict=True)
+            for name, fields in zip(Comparison._fields, zip(*items, strict=True), strict=True)
         }
         columns |= {
             "level_name": columns["level"],
-            "cluster": np.tile(clusters, len(found)),
+            "cluster": np.tile(clusters, len(items)),
             "against": [AGAINST[self.method]] * lines,
             "interval": [f"{100 * self.level:g}% CI"] * lines,
             "significant": columns["p_value"] <= self.threshold,
@@ -217,21 +217,21 @@ def compare_outside(
     if method == "labels":
         if labels is None:
             labels = posterior.membership(frame, silo, threads=threads).argmax(axis=1)
-        given = cluster_numbers("labels", labels)
-        if len(given) != len(frame) or given.max() >= clusters:
+        numbers = cluster_numbers("labels", labels)
+        if len(numbers) != len(frame) or numbers.max() >= clusters:
             raise DataError(
-                f"labels has {len(given)} rows and goes up to {given.max()}; give one for each of "
-                f"the table's {len(frame)} rows, from 0 to {clusters - 1}"
+                f"labels has {len(numbers)} rows and goes up to {numbers.max()}; give one for each "
+                f"of the table's {len(frame)} rows, from 0 to {clusters - 1}"
             )
-        found = [compare_labels(target, given, clusters, level) for target in targets]
+        results = [compare_labels(target, numbers, clusters, level) for target in targets]
     else:
         used = min(at_least("draws", draws, 2), posterior.n_draws)
         places = silo_places(frame, silo, posterior)
         memberships = memberships_by_draw(posterior, frame, places, used, threads)
-        found = compare_memberships(targets, memberships, level)
+        results = compare_memberships(targets, memberships, level)
     return Outside(
         posterior=posterior,
-        comparisons=tuple(found),
+        comparisons=tuple(results),
         method=method,
         level=level,
         rows=len(frame),
@@ -251,7 +251,7 @@ def regress_membership(
     threads: int | None = None,
     na_values: Any = None,
 ) -> Any:
-    """Return how the odds of being in a cluster depend on covariates, such as age or sex.
+    """Regress cluster membership on covariates, such as age or sex.
 
     A multinomial logistic regression that allows for rows whose cluster is uncertain, in several
     draws of the posterior, pooled. It is right if the clusters are, and if the covariates do not
@@ -294,13 +294,13 @@ def regress_membership(
         )
     frame = read_table(table)
     targets = read_outside(frame, covariates, na_values)
-    found = [list(group) for _, group in groupby(targets, lambda target: target.variable)]
+    groups = [list(group) for _, group in groupby(targets, lambda target: target.variable)]
     check_outside(posterior, [target.variable for target in targets], None)
     # of three or more levels the first is left out
-    used = [target for group in found for target in group[len(group) > 1 :]]
+    used = [target for group in groups for target in group[len(group) > 1 :]]
     values = np.column_stack([target.values for target in used])
-    known = ~np.isnan(values).any(axis=1)
-    design = np.column_stack([np.ones(known.sum()), values[known]])
+    seen = ~np.isnan(values).any(axis=1)
+    design = np.column_stack([np.ones(seen.sum()), values[seen]])
     if len(design) == 0 or np.linalg.matrix_rank(design) < design.shape[1]:
         raise DataError(
             "the covariates determine each other, or no row has all of them; leave some out"
@@ -309,21 +309,21 @@ def regress_membership(
     flat = replace(posterior, weights=np.ones_like(posterior.weights) / clusters)
     count, places = at_least("draws", draws, 2), np.full(len(frame), ELSEWHERE)
     evidence = memberships_by_draw(flat, frame, places, count, threads)
-    fits = [fit_multinomial(design, each[known], reference) for each in evidence]
-    estimate, within = (np.array(part) for part in zip(*fits, strict=True))
-    error, freedom = pooled_error(estimate, within, np.full_like(estimate, np.inf))
+    fits = [fit_multinomial(design, e[seen], reference) for e in evidence]
+    estimate, variance = (np.array(part) for part in zip(*fits, strict=True))
+    error, freedom = pooled_error(estimate, variance, np.full_like(estimate, np.inf))
     middle = estimate.mean(axis=0)
     half = stdtrit(freedom, 0.5 + level / 2) * error
     # a constant far from the data may be beyond what floats hold
     ratio, low, high = (
         np.exp(np.minimum(x, 700.0)) for x in (middle, middle - half, middle + half)
     )
-    others = [c for c in range(clusters) if c != reference]
+    compared = [c for c in range(clusters) if c != reference]
     columns = {
-        "cluster": np.repeat(others, len(used) + 1),
+        "cluster": np.repeat(compared, len(used) + 1),
         "reference": [reference] * len(middle),
-        "variable": ["intercept", *(target.variable for target in used)] * len(others),
-        "level_name": [None, *(target.level for target in used)] * len(others),
+        "variable": ["intercept", *(target.variable for target in used)] * len(compared),
+        "level_name": [None, *(target.level for target in used)] * len(compared),
         "log_odds": middle,
         "se": error,
         "odds_ratio": ratio,
@@ -339,7 +339,7 @@ def regress_membership(
 def memberships_by_draw(
     posterior: Posterior, frame: nw.DataFrame[Any], places: Ints, draws: int, threads: int | None
 ) -> Iterator[Floats]:
-    """Yield the memberships of rows, (row, cluster), in at most so many draws, evenly spaced."""
+    """Yield the memberships of rows, (row, cluster), in evenly spaced draws."""
     shard = encode(frame, posterior.study.table_schema, look_for_codes=False)
     count = min(draws, posterior.n_draws)
     for draw in np.linspace(0, posterior.n_draws - 1, count).round().astype(np.int64):
@@ -347,7 +347,7 @@ def memberships_by_draw(
 
 
 def check_level(level: float) -> None:
-    """Refuse a level that no interval can have."""
+    """Refuse a level that is not between 0 and 1."""
     if not 0 < level < 1:
         raise SettingsError(f"level is {level}; give a share between 0 and 1, such as 0.95")
 
@@ -369,7 +369,7 @@ def check_outside(posterior: Posterior, names: Collection[str], silo: str | None
 
 
 def read_outside(frame: nw.DataFrame[Any], columns: Columns, na_values: Any = None) -> list[Target]:
-    """Return what to compare, in the order of the columns.
+    """Quantities to compare, in the order of the columns.
 
     Numbers of more than two values have a mean, unless the type of the column declares levels;
     everything else has levels. Of two levels only the second is compared: the first mirrors it.
@@ -377,8 +377,7 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns, na_values: Any = No
     Parameters
     ----------
     frame : a row per unit.
-    columns : names, or names with "mean", "levels" or a level to say so; None leaves it to the
-        values.
+    columns : names, or names with "mean", "levels" or a level; with None the values decide.
     na_values : codes for missing cells, as for `missing_texts`.
     """
     names = [columns] if isinstance(columns, str) else columns
@@ -386,7 +385,7 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns, na_values: Any = No
     if not kinds:
         raise SettingsError("columns is empty; name at least one column to compare")
     blanks = missing_texts(na_values, frame.columns)
-    return [one for name in kinds for one in _read_column(frame, name, kinds[name], blanks)]
+    return [target for name in kinds for target in _read_column(frame, name, kinds[name], blanks)]
 
 
 def _read_column(
@@ -416,18 +415,18 @@ def _read_column(
         )
     shard = load(frame, variables=[name], kinds={name: "categorical"}, na_values=blanks)
     (variable,), codes = shard.schema.variables, shard.codes[:, 0]
-    missing, wanted = codes == len(variable.levels), str(kind)
+    missing, chosen = codes == len(variable.levels), str(kind)
     if kind == "levels":
-        wanted = variable.levels[1] if len(variable.levels) == 2 else ""
-    elif wanted not in variable.levels:
+        chosen = variable.levels[1] if len(variable.levels) == 2 else ""
+    elif chosen not in variable.levels:
         raise DataError(
-            f"{where} has no level {wanted!r}{did_you_mean(wanted, variable.levels)}, only "
+            f"{where} has no level {chosen!r}{did_you_mean(chosen, variable.levels)}, only "
             f"{quoted(variable.levels)}; name one of them, or give {KINDS[0]!r} or {KINDS[1]!r}"
         )
     return [
         Target(name, level, np.where(missing, np.nan, codes == code))
         for code, level in enumerate(variable.levels)
-        if level == (wanted or level)
+        if level == (chosen or level)
     ]
 
 
@@ -444,22 +443,22 @@ def _describe(outside: Outside) -> Iterator[str]:
     if outside.method == "averaged":
         way = f"memberships averaged over {plural(outside.draws, 'draw')}"
     yield f"Outside variables of {plural(outside.posterior.n_clusters, 'cluster')}, {way}"
-    against, interval = f"minus {AGAINST[outside.method]}", f"{100 * outside.level:g}% interval"
+    reference, interval = f"minus {AGAINST[outside.method]}", f"{100 * outside.level:g}% interval"
     width = max(map(len, ("cluster", *outside.posterior.cluster_names)))
-    for one in outside.comparisons[:MOST_SHOWN]:
-        left_out = outside.missing[one.variable]
+    for item in outside.comparisons[:MOST_SHOWN]:
+        left_out = outside.missing[item.variable]
         without = f", {left_out:,} of {plural(outside.rows, 'row')} missing" if left_out else ""
-        points = "" if one.level is None else "; differences in points"
-        yield f"\n{one.name} (whole: {value(one.whole, one)}{without}{points})"
-        heads = f"{'rows':>10} {'estimate':>24} {against:>11} {interval:>20} {'p':>8}"
+        points = "" if item.level is None else "; differences in points"
+        yield f"\n{item.name} (whole: {value(item.whole, item)}{without}{points})"
+        heads = f"{'rows':>10} {'estimate':>24} {reference:>11} {interval:>20} {'p':>8}"
         yield f"{'cluster':>{width}} {heads}"
-        lines = zip(outside.posterior.cluster_names, texts(outside, one), strict=True)
+        lines = zip(outside.posterior.cluster_names, texts(outside, item), strict=True)
         for name, (rows, mean, change, span, p, differs) in lines:
             star = " *" if differs else ""
             yield f"{name:>{width}} {rows:>10} {mean:>24} {change:>11} {span:>20} {p:>8}{star}"
-    more = len(outside.comparisons) - MOST_SHOWN
-    if more > 0:
-        yield f"\n... and {more} more: see .frame()"
+    n_more = len(outside.comparisons) - MOST_SHOWN
+    if n_more > 0:
+        yield f"\n... and {n_more} more: see .frame()"
     yield (
         f"\n* differs from the {AGAINST[outside.method]}: p at most {outside.threshold:.2g}, which "
         f"keeps the chance of any false alarm in {plural(outside.tests, 'test')} at "
@@ -467,33 +466,33 @@ def _describe(outside: Outside) -> Iterator[str]:
     )
 
 
-def texts(outside: Outside, one: Comparison) -> Iterator[tuple[str, str, str, str, str, bool]]:
-    """Yield what tables show of each cluster.
+def texts(outside: Outside, item: Comparison) -> Iterator[tuple[str, str, str, str, str, bool]]:
+    """Yield the cells of a table of one comparison, cluster by cluster.
 
-    Its rows, its mean or share with an interval, the difference, the interval of that, the p value,
-    and whether the difference is significant.
+    Rows, mean or share with its interval, difference, the interval of that, p value, and whether
+    the difference is significant.
     """
-    for cluster, p in enumerate(one.p_value):
+    for cluster, p in enumerate(item.p_value):
         change, lower, upper = (
-            value(part[cluster], one, "+") for part in (one.difference, one.lower, one.upper)
+            value(part[cluster], item, "+") for part in (item.difference, item.lower, item.upper)
         )
         rare = ABSENT if np.isnan(p) else "<0.0001" if p < 0.0001 else f"{p:.4f}"
         mean, least, most = (
-            value(part[cluster], one)
-            for part in (one.estimate, one.estimate_lower, one.estimate_upper)
+            value(part[cluster], item)
+            for part in (item.estimate, item.estimate_lower, item.estimate_upper)
         )
-        rows, estimate = f"{one.rows[cluster]:,.0f}", f"{mean} ({least} to {most})"
+        rows, estimate = f"{item.rows[cluster]:,.0f}", f"{mean} ({least} to {most})"
         yield rows, estimate, change, f"{lower} to {upper}", rare, p <= outside.threshold
 
 
-def value(found: float, one: Comparison, sign: str = "") -> str:
-    """Return a mean with about four digits, or a share in percent; "–" for nan.
+def value(amount: float, item: Comparison, sign: str = "") -> str:
+    """Format a mean with about four digits, or a share in percent; "–" for nan.
 
     With the sign "+" it is a difference: of shares, in percentage points.
     """
-    if one.level is not None:
-        return number(100 * found, f"{sign}.1f") if sign else number(found, ".1%")
-    numbers = np.abs([one.whole, *one.difference])
+    if item.level is not None:
+        return number(100 * amount, f"{sign}.1f") if sign else number(amount, ".1%")
+    numbers = np.abs([item.whole, *item.difference])
     largest = np.max(numbers, initial=0.0, where=np.isfinite(numbers))
     decimals = int(np.clip(3 - np.floor(np.log10(largest)), 0, 6)) if largest > 0 else 0
-    return number(found, f"{sign},.{decimals}f")
+    return number(amount, f"{sign},.{decimals}f")

@@ -1,8 +1,8 @@
-"""The methods that silomix is compared with, each written from its own definition.
+"""Methods for comparison with silomix, each implemented from its own definition.
 
 All take a table and the column that names its silos, as `silomix.fit` does, and return a
-`RivalResult`. Those that are federated ask the silos through the same seam, and bring the handlers
-of their own questions with them.
+`RivalResult`. Federated ones ask the silos through the same interface, with handlers of their own
+questions.
 """
 
 from __future__ import annotations

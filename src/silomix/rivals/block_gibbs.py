@@ -1,8 +1,8 @@
-"""Two-stage Bayesian clustering: partitions in the silos, then whole clusters are grouped.
+"""Two-stage Bayesian clustering: partitions in the silos, then grouping of their clusters.
 
 The second stage of SNOB (Zuanetti et al., 2019) and SIGN (Ni et al., 2020), and the master's step
-of DisCGS (Khoufache et al., 2024): what a block's rows add up to, such as cells by level, is all
-that is needed. With block b taken out, of m rows and sums n_b, it joins cluster j, of N_j rows, or
+of DisCGS (Khoufache et al., 2024): sums over a block's rows, such as cells by level, are
+sufficient. With block b removed, of m rows and sums n_b, it joins cluster j, of N_j rows, or
 opens one with odds
 
     join: A(N_j, m) exp[g(n_j + n_b) − g(n_j)],    open: B(m, k) exp[g(n_b)],
@@ -43,7 +43,7 @@ DRAWS = 1000
 
 
 def log_rising(x: Floats | float, m: float) -> Floats:
-    """Return ln Γ(x + m)/Γ(x)."""
+    """Rising factorial: ln Γ(x + m)/Γ(x)."""
     return np.asarray(gammaln(x + m) - gammaln(x))
 
 
@@ -59,7 +59,7 @@ class DirichletProcess(Options):
     concentration: Positive = 1.0
 
     def log_odds(self, rows: Floats, m: float) -> Floats:
-        """Return the log odds that m rows join each cluster, and last, that they open one."""
+        """Log odds that m rows join each cluster, and last, that they open one."""
         return np.append(log_rising(rows, m), np.log(self.concentration) + gammaln(m))
 
 
@@ -83,7 +83,7 @@ class PitmanYor(Options):
     strength: Positive = 1.0
 
     def log_odds(self, rows: Floats, m: float) -> Floats:
-        """Return the log odds that m rows join each cluster, and last, that they open one."""
+        """Log odds that m rows join each cluster, and last, that they open one."""
         opened = np.log(self.strength + self.discount * len(rows))
         opened += log_rising(1 - self.discount, m - 1)
         return np.append(log_rising(rows - self.discount, m), opened)
@@ -107,9 +107,9 @@ class FiniteDirichlet(Options):
     concentration: Positive = 0.5
 
     def log_odds(self, rows: Floats, m: float) -> Floats:
-        """Return the log odds that m rows join each cluster, and last, that they open one."""
+        """Log odds that m rows join each cluster, and last, that they open one."""
         empty = self.components - len(rows)
-        # an empty component is joined like the others, while there are any
+        # an empty component, if there is one, is joined like the others
         odds = log_rising(np.append(rows, 0.0) + self.concentration, m)
         odds[-1] += np.log(empty) if empty > 0 else -np.inf
         return odds
@@ -131,7 +131,7 @@ class MasterOdds(Options):
     concentration: Positive = 0.5
 
     def log_odds(self, rows: Floats, _m: float) -> Floats:
-        """Return the log odds of joining each cluster, and last, of opening one."""
+        """Log odds of joining each cluster, and last, of opening one."""
         return np.log(np.append(rows + 1.0, self.concentration))
 
 
@@ -139,7 +139,7 @@ Odds = DirichletProcess | PitmanYor | FiniteDirichlet | MasterOdds
 
 
 class Sweeps(Options):
-    """How long to sample.
+    """Length of the sampling.
 
     Attributes
     ----------
@@ -159,14 +159,14 @@ class Sweeps(Options):
 
 
 class BlockCounts(NamedTuple):
-    """A silo's clusters: rows, (cluster,), and what they add up to, (cluster, statistic)."""
+    """Sizes of a silo's clusters, (cluster,), and their sums, (cluster, statistic)."""
 
     sizes: Ints
     counts: Array
 
 
 class Model(NamedTuple):
-    """The prior of partitions, how sums become evidence, and how long to sample."""
+    """Prior of partitions, family, and length of the sampling."""
 
     odds: Odds
     family: Product
@@ -197,7 +197,7 @@ def block_gibbs(
     Three readings. The silos' own partitions come from silomix's sampler, an over-fitted finite
     mixture under the whole prior, where the originals run Dirichlet-process samplers. The grouping
     that is kept is the least-squares one of the sampled ones (Dahl, 2006). Draws are conditional
-    on it, and so know nothing of the doubt about members or merges: weights ~ Dirichlet(rows),
+    on it, and so ignore uncertainty about members or merges: weights ~ Dirichlet(rows),
     the rest from its posterior given the sums, of level probabilities Dirichlet(β + counts).
 
     Parameters
@@ -219,19 +219,19 @@ def block_gibbs(
     federation = open_silos(table, silo, unused=unused, **settings)
     study, mixture = federation.study, federation.study.model
     if isinstance(odds, str):
-        known: dict[str, Odds] = {
+        by_name: dict[str, Odds] = {
             "dirichlet-process": DirichletProcess(),
             "pitman-yor": PitmanYor(),
             "finite": FiniteDirichlet(components=mixture.components, concentration=mixture.alpha),
             "discgs": MasterOdds(),
         }
-        one_of("odds", odds, known)
-        odds = known[odds]
+        one_of("odds", odds, by_name)
+        odds = by_name[odds]
     family = study.pooled_model.family
     with federation.stage("sample"):
-        found: list[BlockCounts] = federation.ask(partial(count_blocks))
-    counts = np.concatenate([part.counts for part in found]).astype(np.float64)
-    sizes = np.concatenate([part.sizes for part in found]).astype(np.float64)
+        blocks: list[BlockCounts] = federation.ask(partial(count_blocks))
+    counts = np.concatenate([part.counts for part in blocks]).astype(np.float64)
+    sizes = np.concatenate([part.sizes for part in blocks]).astype(np.float64)
     rng = np.random.default_rng([study.seed, STREAM])
     with federation.stage("group"):
         model = Model(odds, family, sweeps or Sweeps())
@@ -240,8 +240,8 @@ def block_gibbs(
     weights = rng.dirichlet(rows, DRAWS)
     parameters = family.draw(family.posterior(sums), rng, DRAWS)
     with federation.stage("assign"):
-        by_silo = np.broadcast_to(weights[:, None], (DRAWS, len(found), len(rows)))
-        split = np.split(groups, np.cumsum([len(part.sizes) for part in found])[:-1])
+        by_silo = np.broadcast_to(weights[:, None], (DRAWS, len(blocks), len(rows)))
+        split = np.split(groups, np.cumsum([len(part.sizes) for part in blocks])[:-1])
         assign_rows(Parts(weights, by_silo, parameters, None, None), federation.tally, split)
     note = f"{type(odds).__name__}: {len(sizes)} blocks; steps: {steps}."
     return federation.result("block_gibbs", weights, parameters, note)
@@ -257,7 +257,7 @@ def count_blocks(silo: Silo) -> BlockCounts:
 
 
 def group_blocks(counts: Floats, sizes: Floats, model: Model, rng: Rng) -> tuple[Ints, int]:
-    """Group blocks into clusters, in as many steps as the budget asks for.
+    """Group blocks into clusters, in as many steps as the budget requires.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ def group_blocks(counts: Floats, sizes: Floats, model: Model, rng: Rng) -> tuple
     Returns
     -------
     groups : (block,), numbered as they appear.
-    steps : how many it took.
+    steps : number of steps.
     """
     groups, steps, budget = np.arange(len(sizes)), 1, model.sweeps.budget
     while True:
@@ -279,27 +279,27 @@ def group_blocks(counts: Floats, sizes: Floats, model: Model, rng: Rng) -> tuple
                 merged[part] = part[least_squares(draws, rows[part])]
             merged = by_appearance(merged)
         if merged.max() + 1 == n_blocks:
-            last = least_squares(sample_groupings(summed, rows, model, rng), rows)
-            return by_appearance(last[groups]), steps
+            final = least_squares(sample_groupings(summed, rows, model, rng), rows)
+            return by_appearance(final[groups]), steps
         groups, steps = merged[groups], steps + 1
 
 
 def least_squares(draws: Ints, sizes: Floats) -> Ints:
-    """Return the draw nearest to how often rows are together, in squared distance (Dahl, 2006).
+    """Draw with the least squared distance to the posterior similarity (Dahl, 2006).
 
     Parameters
     ----------
-    draws : (draw, block), groups; sizes : (block,), rows, all pairs of which count.
+    draws : (draw, block), groups; sizes : (block,), rows, over all pairs of which is summed.
     """
     together = sum(np.equal.outer(groups, groups) for groups in draws)
-    # (1[same] − P)² less what all draws share
+    # (1[same] − P)² up to a constant
     pairs = np.outer(sizes, sizes) * (1 - 2 * together / len(draws))
     losses = [pairs[np.equal.outer(groups, groups)].sum() for groups in draws]
     return np.asarray(draws[np.argmin(losses)])
 
 
 def sample_groupings(counts: Floats, sizes: Floats, model: Model, rng: Rng) -> Ints:
-    """Run the Gibbs sampler over blocks: (draw, block), groups numbered as they appear."""
+    """Gibbs sampler over blocks: (draw, block), groups numbered as they appear."""
     n_blocks, sweeps = len(sizes), model.sweeps
     together = isinstance(model.odds, MasterOdds)  # where its authors start
     group = np.zeros(n_blocks, np.int64) if together else np.arange(n_blocks)
@@ -311,43 +311,43 @@ def sample_groupings(counts: Floats, sizes: Floats, model: Model, rng: Rng) -> I
     gains = np.full((n_blocks, n_blocks), np.nan)  # (block, group); nan where a group has changed
     for sweep in range(-sweeps.burn_in, sweeps.kept):
         for block, uniform in enumerate(rng.random(n_blocks)):
-            own = group[block]
-            sums[own] -= blocks[block]
-            drawn = draw_group(sums, own, blocks[block], gains[block], model, uniform)
-            sums[drawn] += blocks[block]
-            if drawn != own:
+            source = group[block]
+            sums[source] -= blocks[block]
+            target = draw_group(sums, source, blocks[block], gains[block], model, uniform)
+            sums[target] += blocks[block]
+            if target != source:
                 # its own gains are with the *other* blocks of a group, and stay as they are
-                known, group[block] = gains[block].copy(), drawn
-                gains[:, [own, drawn]] = np.nan
-                gains[block] = known
+                own_gains, group[block] = gains[block].copy(), target
+                gains[:, [source, target]] = np.nan
+                gains[block] = own_gains
         if sweep >= 0:
             draws[sweep] = by_appearance(group)
     return draws
 
 
 def draw_group(
-    sums: Floats, own: int, block: Floats, gains: Floats, model: Model, uniform: float
+    sums: Floats, current: int, block: Floats, gains: Floats, model: Model, uniform: float
 ) -> int:
-    """Draw the group of one block given all others': an occupied one, or an empty one.
+    """Draw the group of one block given the others': an occupied one, or an empty one.
 
     Parameters
     ----------
     sums : (group, 2 + statistic), blocks, rows and sums of each group, without this block.
-    own : the group that the block was in.
+    current : the group that the block was in.
     block : (2 + statistic,), the same of the block.
     gains : (group,), g(n + n_b) − g(n), n those sums; those that are nan are filled in.
-    uniform : a number from 0 to 1, which decides.
+    uniform : a uniform random number.
     """
     occupied = np.flatnonzero(sums[:, 0])
-    choices = np.append(occupied[occupied != own], own)
-    if sums[own, 0] > 0:
+    choices = np.append(occupied[occupied != current], current)
+    if sums[current, 0] > 0:
         choices = np.append(choices, sums[:, 0].argmin())
     stale = choices[np.isnan(gains[choices])]
     if len(stale):
         counts = sums[stale, 2:]
         evidence = model.family.log_evidence(np.stack([counts + block[2:], counts]))
-        joined, apart = evidence.sum(axis=-1)
-        gains[stale] = joined - apart
+        joined, separate = evidence.sum(axis=-1)
+        gains[stale] = joined - separate
     # the last one is empty: of groups without blocks, one stands for all
     scores = model.odds.log_odds(sums[choices[:-1], 1], block[1]) + gains[choices]
     masses = np.exp(scores - scores.max()).cumsum()

@@ -4,8 +4,9 @@ Consensus Monte Carlo (Scott et al., 2016) averages with full matrices,
 θ = (Σ_s W_s)⁻¹ Σ_s W_s θ_s, W_s = Σ_s⁻¹. Probabilities that sum to one have a singular covariance,
 so the last of them is left out of the coordinates and follows from the others. Each cluster's
 profile is averaged by itself, over the silos that hold the cluster: a silo has no covariance of
-what it lacks, and the profiles of two clusters are nearly independent. A matrix average of points
-of a simplex may leave it: what falls below zero becomes (nearly) zero, and the rest sums to one.
+a cluster that it lacks, and the profiles of two clusters are nearly independent. A matrix average
+of points of a simplex may leave it: negative entries become (nearly) zero, and the rest sums to
+one.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from silomix.model.reading import Table
 
 
-# How `cmc` weighs the silos, and what the aggregation of silomix calls it, if it has it.
+# Weightings of `cmc`, and their names in silomix's aggregation, if it has them.
 AVERAGES = {"covariance": "covariance", "independent": "cmc", "uniform": "uniform"}
 
 # Standard deviation added to coordinates that do not move, so that matrices can be inverted.
@@ -56,9 +57,9 @@ def cmc(
     first. How a mixture's parameters become coordinates is in `silomix.rivals.consensus`, and for
     "independent" in `silomix.coordinator.aggregation.closed_form`.
 
-    One θ is behind all silos in Scott et al. Weights of clusters that differ between silos are no
-    such θ: their average by precision is not the weight over all rows, and its intervals are those
-    of a parameter that all silos would share.
+    In Scott et al. all silos share one θ. Weights of clusters that differ between silos are not
+    such a θ: their average by precision is not the weight over all rows, and its intervals are
+    those of a parameter that all silos share.
 
     Parameters
     ----------
@@ -135,7 +136,7 @@ def rabinovich(
 
 
 def sample_known(silo: Silo) -> Release:
-    """Sample in a silo; its clusters are those of its most likely draw."""
+    """Sample in a silo, with the clusters of its most likely draw."""
     draws = sample_locally(silo).draws
     local = local_posterior(draws, draws.labels[draws.log_likelihood.argmax()], "match")
     release = release_of(silo, local)
@@ -150,23 +151,23 @@ def _run(name: str, federation: Federation, question: Any, method: str) -> Rival
     model = study.pooled_model
     with federation.stage("sample"):
         sent: list[Release] = federation.ask(question)
-        releases = [with_effective_counts(one, model, len(sent)) for one in sent]
+        releases = [with_effective_counts(r, model, len(sent)) for r in sent]
     with federation.stage("match"):
-        found, _ = match(releases, study.matching, silos, model, drift=False)
+        matching, _ = match(releases, study.matching, silos, model, drift=False)
     with federation.stage("combine"):
         if method == "covariance":
-            matched = matched_draws(releases, found.groups, count, model)
+            matched = matched_draws(releases, matching.groups, count, model)
             offsets = model.family.starts
             weights, probabilities, notes = consensus_draws(matched, releases, offsets)
         else:
             settings = study.aggregation.model_copy(update={"method": method})
             combined = aggregate(
-                releases, found, settings, silos, model, count=count, threads=federation.threads
+                releases, matching, settings, silos, model, count=count, threads=federation.threads
             )
             matched, notes = combined.matched, combined.notes
             weights, probabilities = combined.weights, combined.parameters
     by_silo = np.moveaxis(matched.weights, 0, 1)
-    parts = ordered(Parts(weights, by_silo, probabilities, found, None))
+    parts = ordered(Parts(weights, by_silo, probabilities, matching, None))
     by_matching = parts.correspondence if study.assign == "matching" else None
     with federation.stage("assign"):
         assign_rows(parts, silos, by_matching.groups if by_matching else None)
@@ -181,18 +182,18 @@ def consensus_draws(
     Returns
     -------
     weights : (draw, cluster); probabilities : (draw, cluster, level)
-    notes : says how many of their entries fell below zero, if any did.
+    notes : share of their entries that fell below zero, if any did.
     """
     weights = average_weights(matched, np.array([release.rows for release in releases]))
     pairs = enumerate(matched.held.T)
     profiles = [average_profiles(matched.parameters[s, :, c], offsets) for c, s in pairs]
     probabilities = np.stack(profiles, axis=1)
-    below = np.count_nonzero(weights < 0) + np.count_nonzero(probabilities < 0)
-    share = below / (weights.size + probabilities.size)
+    negative = np.count_nonzero(weights < 0) + np.count_nonzero(probabilities < 0)
+    share = negative / (weights.size + probabilities.size)
     note = f"{share:.2%} of the averaged weights and probabilities fell below 0 and became 0."
     whole = np.array([0, weights.shape[1]])
     weights, probabilities = onto_simplex(weights, whole), onto_simplex(probabilities, offsets)
-    return weights, probabilities, (note,) if below else ()
+    return weights, probabilities, (note,) if negative else ()
 
 
 def average_weights(matched: MatchedDraws, rows: Ints) -> Floats:
@@ -200,19 +201,19 @@ def average_weights(matched: MatchedDraws, rows: Ints) -> Floats:
 
     A silo that lacks a cluster has no variance in its weight and would decide it alone. So in no
     direction is a variance below that of (diag m − mm') / (n_s + 1), m the mean weights over all
-    rows: what the silo's rows would tell if their clusters were known. Like Scott's rule this
+    rows: the variance if the clusters of the silo's rows were known. Like Scott's rule this
     does not depend on which cluster is left out of the coordinates.
     """
     overall = (rows @ matched.weights.mean(axis=1) / rows.sum())[:-1]
-    known = np.diag(overall) - np.outer(overall, overall)
-    free, least = matched.weights[:, :, :-1], known / (rows + 1.0)[:, None, None]
+    multinomial = np.diag(overall) - np.outer(overall, overall)
+    free, least = matched.weights[:, :, :-1], multinomial / (rows + 1.0)[:, None, None]
     covariances = list(map(at_least, map(covariance, free), least))
     averaged = average(free, np.array(covariances))
     return np.append(averaged, 1.0 - averaged.sum(axis=1, keepdims=True), axis=1)
 
 
 def at_least(matrix: Floats, least: Floats) -> Floats:
-    """Raise a covariance, in the directions where it is below another one, to that one."""
+    """Raise a covariance to another one in the directions where it is smaller."""
     root = np.linalg.cholesky(least)
     inverse = np.linalg.inv(root)
     ratios, directions = np.linalg.eigh(inverse @ matrix @ inverse.T)
@@ -227,24 +228,24 @@ def average_profiles(draws: Floats, offsets: Ints) -> Floats:
     ----------
     draws : (silo, draw, level)
     """
-    last = offsets[1:] - 1
-    free = np.delete(draws, last, axis=2)
+    last_levels = offsets[1:] - 1
+    free = np.delete(draws, last_levels, axis=2)
     averaged = np.zeros(draws.shape[1:])
-    coordinates = np.delete(np.arange(draws.shape[2]), last)
+    coordinates = np.delete(np.arange(draws.shape[2]), last_levels)
     averaged[:, coordinates] = average(free, np.array([covariance(part) for part in free]))
-    averaged[:, last] = 1.0 - np.add.reduceat(averaged, offsets[:-1], axis=1)
+    averaged[:, last_levels] = 1.0 - np.add.reduceat(averaged, offsets[:-1], axis=1)
     return averaged
 
 
 def covariance(draws: Floats) -> Floats:
-    """Return the sample covariance of draws, (draw, coordinate), made invertible."""
+    """Sample covariance of draws, (draw, coordinate), made invertible."""
     centred = draws - draws.mean(axis=0)
     jitter = SMALLEST_SPREAD**2 * np.eye(draws.shape[1])
     return centred.T @ centred / (len(draws) - 1) + jitter
 
 
 def average(draws: Floats, covariances: Floats) -> Floats:
-    """Return (Σ_s W_s)⁻¹ Σ_s W_s θ_s for each draw: (draw, coordinate).
+    """Precision-weighted average (Σ_s W_s)⁻¹ Σ_s W_s θ_s of each draw: (draw, coordinate).
 
     Parameters
     ----------
@@ -257,6 +258,6 @@ def average(draws: Floats, covariances: Floats) -> Floats:
 
 
 def onto_simplex(values: Floats, offsets: Ints) -> Floats:
-    """Lift what is below zero, and make each variable's levels sum to one again: (..., level)."""
+    """Set negative entries to nearly zero, and renormalise each variable: (..., level)."""
     positive = np.maximum(values, SMALLEST)
     return positive / level_totals(positive, offsets)

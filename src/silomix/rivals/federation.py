@@ -1,4 +1,4 @@
-"""What every rival starts from and returns: silos to ask, rows as cells, one kind of result."""
+"""Common parts of all rivals: silos to ask, rows as cells, one kind of result."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from silomix.study.roster import read_roster
 from silomix.study.validation import Record, cores
 from silomix.transports.in_process import InProcess
 
-# What `silomix.fit` is told of columns.
+# Keywords of `silomix.fit` about columns.
 ABOUT = ("variables", "kinds", "bins", "missing", "na_values")
-# Settings of silomix's steps, by the step that a rival does in its own way, or does without.
+# Settings of silomix's steps, by step; a rival replaces or omits some steps.
 STEPS = {
     "combine": ("aggregation", "oracle", "log_determinant", "solver", "polish", "strategy"),
     "match": ("matching", "absorb", "refine"),
@@ -49,9 +49,9 @@ class RivalResult:
     weights : (draw, cluster). A point estimate is one draw.
     probabilities : (draw, cluster, level), columns as in `levels`; of numbers the parameters, such
         as mean and standard deviation, in the units of the table.
-    levels : what each column stands for: (variable, level or parameter).
+    levels : of each column, (variable, level or parameter).
     seconds : by stage, CPU seconds of this process on all its threads.
-    bytes_sent : by silo, and by kind of reply, what left it.
+    bytes_sent : by silo, and by kind of reply, bytes that left it.
     notes : plain sentences that a reader of the result should see.
 
     Examples
@@ -72,7 +72,7 @@ class RivalResult:
 
     @property
     def n_clusters(self) -> int:
-        """Number of clusters that hold rows; the arrays may know of more."""
+        """Number of clusters with rows; the arrays may have more."""
         return len(np.unique(self.labels))
 
     @property
@@ -92,12 +92,12 @@ class Federation:
 
     Attributes
     ----------
-    study : what they agreed on; a rival's own settings come with its questions.
+    study : the common settings; a rival's own come with its questions.
     silos : each with its own rows.
     tally : asks them, and counts the bytes of the replies.
     places : (row,), the index of each row's silo.
     threads : cores to use.
-    bytes_sent : by silo, and by kind of reply, what left it.
+    bytes_sent : by silo, and by kind of reply, bytes that left it.
     seconds : by stage, CPU seconds so far.
     """
 
@@ -119,13 +119,13 @@ class Federation:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Take the time of a stage, or of a part of it."""
+        """Time a stage, or a part of it."""
         start = self.seconds.get(name, 0.0) - time.process_time()
         yield
         self.seconds[name] = start + time.process_time()
 
     def result(self, name: str, weights: Reals, parameters: Reals, *notes: str) -> RivalResult:
-        """Return the result of a rival; the labels are those that the silos keep.
+        """Result of a rival, with the labels that the silos keep.
 
         Parameters
         ----------
@@ -133,8 +133,8 @@ class Federation:
         """
         labels = gather_assignment(self.silos.silos, self.places).labels
         family = self.study.pooled_model.family
-        found = weights, family.describe(parameters), family.names()
-        return RivalResult(name, labels, *found, self.seconds, self.bytes_sent, notes)
+        estimates = weights, family.describe(parameters), family.names()
+        return RivalResult(name, labels, *estimates, self.seconds, self.bytes_sent, notes)
 
 
 def open_silos(
@@ -155,11 +155,11 @@ def open_silos(
     Parameters
     ----------
     table, silo, seed, threads : as for `silomix.fit`; without a silo column the table is one silo.
-    pooled : whether every row leaves its silo, for one that has them all.
-    knows : "categories" or "numbers", if the rival knows no other columns.
-    own : numbers that only the rival has, such as of its clusters, by name, each 1 or more.
-    unused, fixed : settings that the rival does not have, all those of some of `STEPS`, or has
-        values of its own for.
+    pooled : whether the rows of all silos are pooled in one.
+    knows : "categories" or "numbers", if the rival handles no other columns.
+    own : the rival's own counts, such as of clusters, by name, each 1 or more.
+    unused, fixed : settings that the rival does not have (names, or steps of `STEPS`), or that it
+        fixes.
     settings : `ABOUT` columns, as for `silomix.fit`; and of the study, for what the rival shares
         with silomix.
 
@@ -168,19 +168,19 @@ def open_silos(
     SettingsError
         When one of the settings is unused or fixed, or a number too small.
     DataError
-        When the table has columns that the rival does not know.
+        When the table has columns that the rival does not handle.
     """
     for name, value in (own or {}).items():
         at_least(name, value, 1)
-    fixed, about = fixed or {}, {name: settings.pop(name) for name in ABOUT if name in settings}
+    fixed, options = fixed or {}, {name: settings.pop(name) for name in ABOUT if name in settings}
     refused = {*fixed, *(name for step in unused for name in STEPS.get(step, (step,)))}
     for name in refused & set(settings):
         raise SettingsError(f"{name} cannot be set in this method; leave it out")
     frame = read_table(table)
     roster = read_roster(frame, silo)
-    shard = load(frame, silo=silo, **about)
-    others = {"categories": shard.schema.numbers, "numbers": shard.schema.categories}
-    if unknown := others.get(knows):
+    shard = load(frame, silo=silo, **options)
+    unsupported = {"categories": shard.schema.numbers, "numbers": shard.schema.categories}
+    if unknown := unsupported.get(knows):
         listed = quoted([variable.name for variable in unknown])
         advice = "leave out or bin" if knows == "categories" else "leave out"
         raise DataError(f"this rival knows {knows} only; {advice} {listed}")
@@ -198,13 +198,13 @@ def open_silos(
 
 
 def keep_labels(silo: Silo, labels: Ints, clusters: int) -> Ints:
-    """Have a silo keep its rows' clusters, (row,); return how many are in each: (cluster,)."""
+    """Let a silo keep its rows' clusters, (row,); return the cluster sizes: (cluster,)."""
     silo.store.assign(np.eye(clusters, dtype=np.float32)[labels])
     return np.bincount(labels, minlength=clusters)
 
 
 class Options(Record):
-    """Settings of a rival, checked as those of a study are; by name, or in their order."""
+    """Settings of a rival, checked as those of a study; by name, or by position."""
 
     def __init__(self, *values: Any, **settings: Any) -> None:
         names = list(type(self).model_fields)[: len(values)]
@@ -216,25 +216,25 @@ class Levels(NamedTuple):
 
     Attributes
     ----------
-    offsets : (variable + 1,), where each variable's levels start; prior : (level,), shapes.
+    offsets : (variable + 1,), index of each variable's first level; prior : (level,), shapes.
     """
 
     offsets: Ints
     prior: Floats
 
     def evidence(self, counts: Floats) -> Floats:
-        """Return ln p(cells), probabilities integrated out: (...,) from (..., level)."""
+        """Log evidence ln p(cells), probabilities integrated out: (...,) from (..., level)."""
         return np.asarray(log_evidence(counts, self.offsets, self.prior).sum(axis=-1))
 
 
 class Points(NamedTuple):
-    """What is clustered.
+    """Points to cluster.
 
     Attributes
     ----------
-    cells : (point, level), one for the level a point has; a missing cell is in no column.
-    counts : (point,), how many rows each stands for.
-    offsets : (variable + 1,), where each variable's levels start.
+    cells : (point, level), 1 for the level of a point; missing cells have none.
+    counts : (point,), rows of each.
+    offsets : (variable + 1,), index of each variable's first level.
     """
 
     cells: Floats
@@ -243,7 +243,7 @@ class Points(NamedTuple):
 
 
 def points_of(codes: NDArray[np.integer], offsets: Ints, counts: Ints | None = None) -> Points:
-    """Return rows of codes, (row, variable), as points; each is one row without counts."""
+    """Rows of codes, (row, variable), as points; each is one row without counts."""
     cells = one_hot(codes.astype(np.uint32), offsets)
     return Points(cells, np.ones(len(codes), np.int64) if counts is None else counts, offsets)
 
@@ -258,7 +258,7 @@ def merge_clusters(groups: Ints, sizes: Floats, counts: Floats) -> tuple[Ints, F
 
     Returns
     -------
-    groups : (cluster,), numbered anew by decreasing rows, equal ones as before.
+    groups : (cluster,), renumbered by decreasing rows, ties in their order.
     sizes : (group,); counts : (group, level).
     """
     order = np.argsort(-np.bincount(groups, weights=sizes), kind="stable")

@@ -60,7 +60,7 @@ REJECTIONS = 10
 
 
 class Search(Options):
-    """How a silo looks for its components.
+    """Settings of a silo's search for components.
 
     Attributes
     ----------
@@ -91,12 +91,12 @@ class Search(Options):
 
 
 class Merging(Options):
-    """How the components of all silos are merged.
+    """Settings of the merging of all silos' components.
 
     Attributes
     ----------
-    pairs : "cross" never puts two components of one silo together; "any" may.
-    search : "greedy" takes the best pair each time; "random" any pair that raises the bound.
+    pairs : "cross" never merges two components of one silo; "any" may.
+    search : "greedy" merges the best pair each time; "random" any pair that raises the bound.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class Merging(Options):
 
 
 class LocalComponents(NamedTuple):
-    """A silo's components, as sums over its rows.
+    """Sums over a silo's rows, by component.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class LocalComponents(NamedTuple):
 
 
 class ClusterSizes(NamedTuple):
-    """How many rows of a silo are in each cluster: (cluster,)."""
+    """Rows of a silo in each cluster: (cluster,)."""
 
     sizes: Ints
 
@@ -160,7 +160,7 @@ def fedmerdel(
     table, silo : as for `silomix.fit`; without a silo column the table is one silo.
     search : the silos' search; `Search()` when left out.
     merging : the coordinator's; greedy over pairs of different silos when left out.
-    draws : how many to draw from q.
+    draws : number of draws from q.
     settings : seed, threads, variables, missing, as for `silomix.fit`.
 
     Examples
@@ -174,18 +174,18 @@ def fedmerdel(
     seed = federation.study.seed
     levels = profile_of(federation.study.table_schema.offsets, search)
     with federation.stage("local"):
-        found = federation.ask(partial(fit_locally, search, merging.pairs))
+        local = federation.ask(partial(fit_locally, search, merging.pairs))
     with federation.stage("merge"):
-        components = components_of(found, levels, search.alpha)
+        components = components_of(local, levels, search.alpha)
         if merging.search == "greedy":
             groups = greedy_search(components)
         else:
             groups = random_search(components, np.random.default_rng([seed, STREAM, MERGES]))
-        apart = components_of(found, levels, search.alpha)
-        groups, rows, cells = merge_clusters(by_appearance(groups), apart.members, apart.counts)
+        single = components_of(local, levels, search.alpha)
+        groups, rows, cells = merge_clusters(by_appearance(groups), single.members, single.counts)
     with federation.stage("assign"):
-        split = np.split(groups, np.cumsum([len(part.members) for part in found])[:-1])
-        parts = zip(federation.tally.names, found, split, strict=True)
+        split = np.split(groups, np.cumsum([len(part.members) for part in local])[:-1])
+        parts = zip(federation.tally.names, local, split, strict=True)
         federation.ask({n: partial(assign_locally, search, f, g, len(rows)) for n, f, g in parts})
         rng = np.random.default_rng([seed, STREAM, DRAWS])
         weights = rng.dirichlet(search.alpha + rows, draws)
@@ -195,39 +195,39 @@ def fedmerdel(
 
 
 def profile_of(offsets: Ints, search: Search) -> Levels:
-    """Return how counts become evidence, at e_q = β; without one 1/K_q, which sums to one."""
+    """Levels with their prior: e_q = β, or by default 1/K_q, which sums to one."""
     if search.beta is not None:
         return Levels(offsets, np.full(int(offsets[-1]), search.beta))
     sizes = np.diff(offsets)
     return Levels(offsets, np.repeat(1.0 / sizes, sizes))
 
 
-def components_of(found: Sequence[LocalComponents], levels: Levels, alpha: float) -> Components:
-    """Return the components of all silos; those of one that told no losses are kept apart."""
-    members = np.concatenate([part.members for part in found])
-    counts = np.concatenate([part.counts for part in found])
-    apart = np.full((len(members), len(members)), -np.inf)
-    lost = [apart[: len(m), : len(m)] if lost is None else lost for m, _, _, lost in found]
+def components_of(local: Sequence[LocalComponents], levels: Levels, alpha: float) -> Components:
+    """Components of all silos; without reported losses, those of a silo never merge."""
+    members = np.concatenate([part.members for part in local])
+    counts = np.concatenate([part.counts for part in local])
+    forbidden = np.full((len(members), len(members)), -np.inf)
+    lost = [forbidden[: len(m), : len(m)] if lost is None else lost for m, _, _, lost in local]
     return Components(members, counts, block_diag(*lost), levels, alpha)
 
 
 def greedy_search(components: Components) -> Ints:
-    """Merge the best pair until none raises the bound; return the groups: (component,)."""
+    """Groups, (component,), after merging the best pair until none raises the bound."""
     groups = np.arange(len(components.members))
     gains = components.gains()
     gains = np.maximum(gains, gains.T)
     while gains.max() > 0:
-        a, b = (int(at) for at in np.unravel_index(gains.argmax(), gains.shape))
+        a, b = (int(i) for i in np.unravel_index(gains.argmax(), gains.shape))
         components.join(a, b)
         groups[groups == b] = a
         gains[b], gains[:, b] = -np.inf, -np.inf
-        rest = np.setdiff1d(groups, a)
-        gains[a, rest] = gains[rest, a] = components.gain(a, rest)
+        others = np.setdiff1d(groups, a)
+        gains[a, others] = gains[others, a] = components.gain(a, others)
     return groups
 
 
 def random_search(components: Components, rng: Rng) -> Ints:
-    """Try random pairs and take each that raises the bound; return the groups: (component,)."""
+    """Groups, (component,), after merging random pairs that raise the bound."""
     groups, rejected = np.arange(len(components.members)), 0
     while len(alive := np.unique(groups)) > 1 and rejected < REJECTIONS * len(groups):
         a, b = rng.choice(alive, 2, replace=False)
@@ -240,9 +240,9 @@ def random_search(components: Components, rng: Rng) -> Ints:
 
 
 def fit_locally(search: Search, pairs: str, silo: Silo) -> LocalComponents:
-    """Fit a silo's rows from several starts; sum them up by component of the best fit.
+    """Fit a silo's rows from several starts; sum them by component of the best fit.
 
-    What merges cost is told only if any pair may merge.
+    The costs of merges are sent only if any pair may merge.
     """
     codes, counts = silo.rows.distinct
     points = points_of(codes, silo.shard.schema.offsets, counts)
@@ -254,22 +254,22 @@ def fit_locally(search: Search, pairs: str, silo: Silo) -> LocalComponents:
 
 
 def assign_locally(
-    search: Search, found: LocalComponents, groups: Ints, clusters: int, silo: Silo
+    search: Search, components: LocalComponents, groups: Ints, clusters: int, silo: Silo
 ) -> ClusterSizes:
-    """Have a silo keep the cluster of each row's most probable component.
+    """Let a silo keep the cluster of each row's most probable component.
 
     Parameters
     ----------
-    found : what the silo answered; groups : (component,), the global cluster of each.
-    clusters : how many there are.
+    components : what the silo answered; groups : (component,), the global cluster of each.
+    clusters : number of clusters.
     """
     points = points_of(silo.shard.codes, silo.shard.schema.offsets)
-    r = responsibilities(points, search, found.members, found.counts)
+    r = responsibilities(points, search, components.members, components.counts)
     return ClusterSizes(keep_labels(silo, groups[r.argmax(axis=1)], clusters))
 
 
 class Fit(NamedTuple):
-    """Responsibilities, and all that follows from them.
+    """Responsibilities, with the sums and the bound that follow from them.
 
     Attributes
     ----------
@@ -290,42 +290,42 @@ def fit_once(points: Points, search: Search, rng: Rng) -> tuple[Fit, list[float]
     """Fit from one random start; return the fit and the lower bound along the way."""
     fit, trace = initialise(points, search, rng), list[float]()
     while len(trace) < search.sweeps:
-        before = fit.bound
+        previous = fit.bound
         fit = drop_empty(points, search, settle(points, search, fit, trace))
-        found = delete_one(points, search, merge_all(points, search, fit))
-        trace.append(found.bound)
-        moved = len(found.members) != len(fit.members)
-        fit = found
-        if not moved and fit.bound - before < search.tolerance:
+        improved = delete_one(points, search, merge_all(points, search, fit))
+        trace.append(improved.bound)
+        moved = len(improved.members) != len(fit.members)
+        fit = improved
+        if not moved and fit.bound - previous < search.tolerance:
             break
     return fit, trace
 
 
 def initialise(points: Points, search: Search, rng: Rng) -> Fit:
-    """Return the first fit: k-modes labels, then one update with all components equally likely."""
+    """Initial fit: k-modes labels, then one update with all components equally likely."""
     labels, modes = k_modes(points, search.components, START_PASSES, rng)
     counts = sum_by(labels, points.cells * points.counts[:, None], len(modes))
     return update(points, search, np.zeros(len(modes)), counts)
 
 
 def settle(points: Points, search: Search, fit: Fit, trace: list[float]) -> Fit:
-    """Update until the lower bound hardly rises; write each bound into `trace`."""
+    """Update until the lower bound converges; append each bound to `trace`."""
     for _ in range(search.settle):
-        before = fit.bound
+        previous = fit.bound
         fit = update(points, search, fit.members, fit.counts)
         trace.append(fit.bound)
-        if fit.bound - before < search.tolerance:
+        if fit.bound - previous < search.tolerance:
             break
     return fit
 
 
 def update(points: Points, search: Search, members: Floats, counts: Floats) -> Fit:
-    """Return the fit after one update, given the components' members and counts."""
+    """One update of the fit, given the components' members and counts."""
     return evaluate(points, search, responsibilities(points, search, members, counts))
 
 
 def responsibilities(points: Points, search: Search, members: Floats, counts: Floats) -> Floats:
-    """Return r given the components' members and counts: (point, component).
+    """Responsibilities r, given the components' members and counts: (point, component).
 
     r_ik ∝ exp(ψ(a + N_k) + Σ_q [ψ(e_q + n_kqx) − ψ(K_q e_q + n_kq·)]), x the row's level.
     """
@@ -337,7 +337,7 @@ def responsibilities(points: Points, search: Search, members: Floats, counts: Fl
 
 
 def evaluate(points: Points, search: Search, r: Floats) -> Fit:
-    """Sum up responsibilities, (point, component), into members, counts and the lower bound."""
+    """Members, counts and lower bound of responsibilities, (point, component)."""
     weighted = r * points.counts[:, None]
     members, counts = weighted.sum(axis=0), weighted.T @ points.cells
     entropy = -float((points.counts @ xlogy(r, r)).sum())
@@ -348,7 +348,7 @@ def evaluate(points: Points, search: Search, r: Floats) -> Fit:
 
 
 def drop_empty(points: Points, search: Search, fit: Fit) -> Fit:
-    """Leave out components without rows."""
+    """Remove components without rows."""
     occupied = fit.members > NOBODY
     if occupied.all():
         return fit
@@ -372,7 +372,7 @@ def merge_all(points: Points, search: Search, fit: Fit) -> Fit:
 
 
 class Components(NamedTuple):
-    """Groups of components; at first each is alone. Merging writes into the place of the first.
+    """Groups of components, at first of one each. A merger is written to the first group.
 
     Attributes
     ----------
@@ -388,7 +388,7 @@ class Components(NamedTuple):
     alpha: float
 
     def gain(self, a: int, others: Ints) -> Floats:
-        """Return the rise of the bound when a group takes each of some others: (other,).
+        """Rise of the bound when a group is merged with each of others: (other,).
 
         g(n_a + n_b) − g(n_a) − g(n_b) + ln Γ(α + N_a + N_b) Γ(α) / [Γ(α + N_a) Γ(α + N_b)], less
         the entropy lost. That is exact for two components, and for more never less than the true
@@ -401,7 +401,7 @@ class Components(NamedTuple):
         return np.asarray(gains + self.lost[a, others])
 
     def gains(self) -> Floats:
-        """Return the gains of all pairs: (group, group), −inf where the second comes first."""
+        """Gains of all pairs: (group, group), −inf below and on the diagonal."""
         gains = np.full_like(self.lost, -np.inf)
         for a in range(len(gains) - 1):
             gains[a, a + 1 :] = self.gain(a, np.arange(a + 1, len(gains)))
@@ -416,22 +416,22 @@ class Components(NamedTuple):
 
 
 def entropy_lost(points: Points, r: Floats) -> Floats:
-    """Return what the entropy falls by when two components merge: (component, component), ≤ 0.
+    """Change of the entropy when two components merge: (component, component), ≤ 0.
 
     −Σ_i [(r_ik + r_il) ln(r_ik + r_il) − r_ik ln r_ik − r_il ln r_il]; zero where k = l.
     """
     components = r.shape[1]
-    own = points.counts @ xlogy(r, r)
+    terms = points.counts @ xlogy(r, r)
     lost = np.zeros((components, components))
     for k in range(components - 1):
-        both = r[:, k, None] + r[:, k + 1 :]
-        change = own[k] + own[k + 1 :] - points.counts @ xlogy(both, both)
+        merged = r[:, k, None] + r[:, k + 1 :]
+        change = terms[k] + terms[k + 1 :] - points.counts @ xlogy(merged, merged)
         lost[k, k + 1 :] = lost[k + 1 :, k] = np.minimum(change, 0.0)
     return lost
 
 
 def delete_one(points: Points, search: Search, fit: Fit) -> Fit:
-    """Empty the smallest component whose rows do better elsewhere, if there is one."""
+    """Empty the smallest component whose removal raises the bound, if there is one."""
     if len(fit.members) == 1:
         return fit
     for component in np.argsort(fit.members, kind="stable"):

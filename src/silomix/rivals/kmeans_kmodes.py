@@ -1,12 +1,12 @@
 """Federated k-means and k-modes: silos send centres, the coordinator clusters these.
 
-K-means sends sums and counts. A point is a row, or a silo's cluster; both are cells that were added
-up, (point, variable), and how many of them there were: a missing cell weighs nothing. Cells are
-over the standard deviation of all silos' cells, so that variables count alike.
+K-means sends sums and counts. A point is a row, or a silo's cluster: sums of cells, (point,
+variable), and their number, without missing cells. Cells are divided by the standard deviation over
+all silos, so that variables have equal weight.
 
 K-modes (Huang, 1998) sends modes and sizes. It has the simple matching distance, and the most
-frequent levels as the centre of a cluster. A mode is worked with as cells, (mode, level), and
-travels as codes, (mode, variable).
+frequent levels as the centre of a cluster. A mode is represented as cells, (mode, level), and sent
+as codes, (mode, variable).
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ MEANS, MODES = 0x6B6D65, 0x6B6D6F  # random streams
 SILO, SERVER = 0, 1  # and branches of them
 FEWEST = 2  # a silo does not send the centre of fewer rows
 SERVER_PASSES = 100
-# Means that differ by less, in standard deviations, are the same.
+# Decimals of means, in standard deviations, that are compared.
 DECIMALS = 6
 
 
 class Sums(NamedTuple):
-    """Points: what their cells add up to, and how many cells; both (point, variable)."""
+    """Points as sums of their cells, and numbers of cells; both (point, variable)."""
 
     total: Floats
     known: Floats
 
 
 class Moments(NamedTuple):
-    """How many cells a silo has of each variable, and the sums of them and of their squares."""
+    """Number of a silo's cells of each variable, their sum, and their sum of squares."""
 
     known: Floats
     total: Floats
@@ -62,20 +62,20 @@ class LocalModes(NamedTuple):
 
 
 class NearCentres(NamedTuple):
-    """Rows of a silo near each centre, (centre,), and what they add up to, (centre, statistic)."""
+    """Rows of a silo near each centre, (centre,), and their sums, (centre, statistic)."""
 
     sizes: Ints
     statistics: Array
 
 
 class Steps(NamedTuple):
-    """What the two do differently, and how often.
+    """Functions and settings in which the two methods differ.
 
     Attributes
     ----------
     stream : of random numbers.
-    update : asked of each silo, with the number of the round and the centres, None at first.
-    climb : clusters what the silos answer, once: (cost, centres), of the fields of their answers,
+    update : question to each silo, given the number of the round and the centres, None at first.
+    climb : clusters the answers from one start: (cost, centres), given the fields of the answers,
         the number of clusters and a generator.
     nearest : a silo's nearest centre of each row: (row,).
     clusters, rounds, restarts : as for `fed_kmeans`.
@@ -190,34 +190,34 @@ def _federate(name: str, federation: Federation, steps: Steps) -> RivalResult:
     with federation.stage("rounds"):
         centres, done = exchange(federation, steps)
     with federation.stage("assign"):
-        found: list[NearCentres] = federation.ask(partial(assign, steps.nearest, centres))
-    sizes, sums = (np.add.reduce(part, dtype=np.float64) for part in zip(*found, strict=True))
+        near: list[NearCentres] = federation.ask(partial(assign, steps.nearest, centres))
+    sizes, sums = (np.add.reduce(part, dtype=np.float64) for part in zip(*near, strict=True))
     parameters = family.from_moments(family.means(sums)[0])
     weights = sizes / sizes.sum()
     return federation.result(name, weights[None], parameters[None], f"Rounds: {done}.")
 
 
 def exchange(federation: Federation, steps: Steps) -> tuple[Array, int]:
-    """Run the rounds; return the global centres, (centre, variable), and how many it took."""
-    centres, seen, number = None, set[bytes](), 0
+    """Run the rounds; return the global centres, (centre, variable), and the number of rounds."""
+    centres, earlier, number = None, set[bytes](), 0
     while True:
-        found = federation.ask(partial(steps.update, number, centres))
+        answers = federation.ask(partial(steps.update, number, centres))
         rng = np.random.default_rng([federation.study.seed, steps.stream, SERVER, number])
-        centres = cluster_centres(found, steps, rng)
-        if number == steps.rounds or centres.tobytes() in seen:
+        centres = cluster_centres(answers, steps, rng)
+        if number == steps.rounds or centres.tobytes() in earlier:
             return centres, number
-        seen.add(centres.tobytes())
+        earlier.add(centres.tobytes())
         number += 1
 
 
-def cluster_centres(found: Sequence[Any], steps: Steps, rng: Rng) -> Array:
-    """Return the cheapest centres of the silos' centres, weighted by rows, in order.
+def cluster_centres(answers: Sequence[Any], steps: Steps, rng: Rng) -> Array:
+    """Cheapest clustering of the silos' centres, weighted by rows.
 
     Returns
     -------
-    (centre, variable); at most so many as there are clusters.
+    (centre, variable), sorted; at most `steps.clusters`.
     """
-    points = [np.concatenate(part) for part in zip(*found, strict=True)]
+    points = [np.concatenate(part) for part in zip(*answers, strict=True)]
     if not len(points[0]):
         raise SettingsError(
             f"no silo has {FEWEST} rows in one of {steps.clusters} clusters; ask for fewer"
@@ -227,7 +227,7 @@ def cluster_centres(found: Sequence[Any], steps: Steps, rng: Rng) -> Array:
 
 
 def assign(nearest: Callable[..., Ints], centres: Array, silo: Silo) -> NearCentres:
-    """Have a silo keep its rows' nearest centres, and add the rows up."""
+    """Let a silo keep its rows' nearest centres, and sum the rows of each."""
     labels = nearest(centres, silo)
     rows = Rows(silo.shard, silo.study.pooled_model.family)
     sums = rows.sum_statistics(labels, len(centres))
@@ -235,59 +235,59 @@ def assign(nearest: Callable[..., Ints], centres: Array, silo: Silo) -> NearCent
 
 
 def measure(silo: Silo) -> Moments:
-    """Return what a silo's cells add up to, variable by variable."""
-    total, known = rows_of(silo.shard, np.ones(len(silo.shard.schema.variables)))
-    return Moments(*(part.sum(axis=0) for part in (known, total, np.square(total))))
+    """Moments of a silo's cells, variable by variable."""
+    total, counts = rows_of(silo.shard, np.ones(len(silo.shard.schema.variables)))
+    return Moments(*(part.sum(axis=0) for part in (counts, total, np.square(total))))
 
 
 def standard_deviations(moments: Sequence[Moments]) -> Floats:
-    """Return those of all silos' cells, 1 where all are the same: (variable,)."""
-    known, total, squares = (np.sum(part, axis=0) for part in zip(*moments, strict=True))
-    rows = np.maximum(known, 1.0)
+    """Standard deviation over all silos' cells, 1 where all are equal: (variable,)."""
+    counts, total, squares = (np.sum(part, axis=0) for part in zip(*moments, strict=True))
+    rows = np.maximum(counts, 1.0)
     variance = squares / rows - np.square(total / rows)
     return np.sqrt(np.where(variance > 0, variance, 1.0))
 
 
 def rows_of(shard: Shard, scales: Floats) -> Sums:
-    """Return rows as points, each variable's cells over its scale."""
+    """Rows as points, with each variable's cells divided by its scale."""
     cells = np.concatenate(shard.cells, axis=1) / scales
-    known = ~np.isnan(cells)
-    return Sums(np.where(known, cells, 0.0), known.astype(np.float64))
+    observed = ~np.isnan(cells)
+    return Sums(np.where(observed, cells, 0.0), observed.astype(np.float64))
 
 
 def add_up(points: Sums, labels: Ints, clusters: int) -> Sums:
-    """Return clusters of points as points."""
+    """Sum points by cluster."""
     return Sums(*(sum_by(labels, part, clusters) for part in points))
 
 
 def means_of(points: Sums) -> Floats:
-    """Return the means of points, 0 of no cell: (point, variable)."""
+    """Means of points, 0 without cells: (point, variable)."""
     return points.total / np.maximum(points.known, 1.0)
 
 
 def distances(points: Sums, centres: Floats) -> Floats:
-    """Return Σ n (x − c)² over the cells that are known: (point, centre)."""
+    """Squared distance Σ n (x − c)² over the observed cells: (point, centre)."""
     squares = (points.total * means_of(points)).sum(axis=1)
     return squares[:, None] - 2 * points.total @ centres.T + points.known @ np.square(centres).T
 
 
 def spread_start(points: Sums, clusters: int, rng: Rng) -> Floats:
-    """Return k-means++ starts, each drawn in proportion to its distance from those before.
+    """k-means++ starts, each drawn in proportion to its distance from the earlier ones.
 
-    Where fewer points than `clusters` are apart, there are as many starts as those.
+    With fewer distinct points than `clusters`, there is one start for each.
     """
     means, chance = means_of(points), points.known.sum(axis=1)
     centres = np.empty((0, means.shape[1]))
     while len(centres) < clusters and chance.sum() > 0:
-        drawn = rng.choice(len(means), p=chance / chance.sum())
-        centres = np.append(centres, means[[drawn]], axis=0)
+        index = rng.choice(len(means), p=chance / chance.sum())
+        centres = np.append(centres, means[[index]], axis=0)
         chance = np.maximum(distances(points, centres).min(axis=1), 0.0)
         chance[chance < 10.0**-DECIMALS] = 0.0
     return centres
 
 
 def k_means(points: Sums, centres: Floats, passes: int) -> Floats:
-    """Return the centres after so many passes, or when nothing moves; one without points stays."""
+    """Centres after at most `passes` passes, or at convergence; one without points stays."""
     labels = None
     for _ in range(passes):
         moved = distances(points, centres).argmin(axis=1)
@@ -298,9 +298,9 @@ def k_means(points: Sums, centres: Floats, passes: int) -> Floats:
     return centres
 
 
-def climb_means(total: Floats, known: Floats, clusters: int, rng: Rng) -> tuple[float, Floats]:
-    """Cluster points from one start; return Σ n (x − c)² but for what all starts share, and c."""
-    points = Sums(total, known)
+def climb_means(total: Floats, counts: Floats, clusters: int, rng: Rng) -> tuple[float, Floats]:
+    """Cluster points from one start; return the cost, up to a constant, and the centres."""
+    points = Sums(total, counts)
     centres = k_means(points, spread_start(points, clusters, rng), SERVER_PASSES)
     return float(distances(points, centres).min(axis=1).sum()), np.round(centres, DECIMALS)
 
@@ -308,28 +308,28 @@ def climb_means(total: Floats, known: Floats, clusters: int, rng: Rng) -> tuple[
 def update_means(
     clusters: int, scales: Floats, number: int, centres: Floats | None, silo: Silo
 ) -> Sums:
-    """Return the clusters of a silo's own rows after one update.
+    """Clusters of a silo's own rows after one update.
 
     Parameters
     ----------
-    clusters : how many to begin with when `centres` is None.
+    clusters : initial number when `centres` is None.
     scales : (variable,)
-    number : of the round, for the randomness.
-    centres : (centre, variable), the global ones to begin with; None to begin with rows.
+    number : of the round, for the random numbers.
+    centres : (centre, variable), the global ones; None to start from rows.
     """
     points = rows_of(silo.shard, scales)
     if centres is None:
         rng = np.random.default_rng([silo.study.seed, MEANS, SILO, silo.place, number])
-        own = spread_start(points, clusters, rng)
+        starts = spread_start(points, clusters, rng)
     else:
-        own = centres[np.unique(distances(points, centres).argmin(axis=1))]
-    labels = distances(points, k_means(points, own, 1)).argmin(axis=1)
-    sums, enough = add_up(points, labels, len(own)), np.bincount(labels, minlength=len(own))
+        starts = centres[np.unique(distances(points, centres).argmin(axis=1))]
+    labels = distances(points, k_means(points, starts, 1)).argmin(axis=1)
+    sums, enough = add_up(points, labels, len(starts)), np.bincount(labels, minlength=len(starts))
     return Sums(*(part[enough >= FEWEST] for part in sums))
 
 
 def nearest_means(scales: Floats, centres: Floats, silo: Silo) -> Ints:
-    """Return the nearest centre, of (centre, variable), of a silo's rows: (row,)."""
+    """Nearest of the centres, (centre, variable), to each of a silo's rows: (row,)."""
     return distances(rows_of(silo.shard, scales), centres).argmin(axis=1)
 
 
@@ -338,26 +338,26 @@ def climb_modes(
 ) -> tuple[float, Ints]:
     """Cluster modes, weighted by size, from one start; return the cost and the new modes."""
     points = points_of(modes, offsets, sizes)
-    _, found = k_modes(points, clusters, SERVER_PASSES, rng)
-    return cost(points, found), codes_of(found, offsets)
+    _, centres = k_modes(points, clusters, SERVER_PASSES, rng)
+    return cost(points, centres), codes_of(centres, offsets)
 
 
 def cost(points: Points, modes: Floats) -> float:
-    """Return Σ_j S_j d(m_j, nearest mode), d the number of known cells that differ."""
-    known = points.cells.sum(axis=1)
-    return float(points.counts @ (known - (points.cells @ modes.T).max(axis=1)))
+    """Cost Σ_j S_j d(m_j, nearest mode), d the number of observed cells that differ."""
+    observed = points.cells.sum(axis=1)
+    return float(points.counts @ (observed - (points.cells @ modes.T).max(axis=1)))
 
 
 def codes_of(modes: Floats, offsets: Ints) -> Ints:
-    """Return the level codes of modes given as cells: (mode, variable)."""
+    """Level codes of modes given as cells: (mode, variable)."""
     parts = np.split(modes, offsets[1:-1], axis=1)
     return np.stack([part.argmax(axis=1) for part in parts], axis=1)
 
 
 def k_modes(points: Points, clusters: int, passes: int, rng: Rng) -> tuple[Ints, Floats]:
-    """Cluster from distinct points drawn at random, until nothing moves or for so many passes.
+    """Cluster from random distinct points, to convergence or for at most `passes` passes.
 
-    With fewer distinct points than `clusters`, there are as many clusters as those.
+    With fewer distinct points than `clusters`, there is one cluster for each.
 
     Returns
     -------
@@ -376,12 +376,12 @@ def k_modes(points: Points, clusters: int, passes: int, rng: Rng) -> tuple[Ints,
 
 
 def nearest_mode(points: Points, modes: Floats, rng: Rng, current: Ints | None = None) -> Ints:
-    """Return the nearest mode of each point: (point,).
+    """Nearest mode of each point: (point,).
 
-    Of equally near ones, the point's current one if it is among them, else one at random. A
-    missing cell is as far from every mode.
+    Ties go to the point's current mode if it is among them, else to a random one. A missing cell
+    is equally far from every mode.
     """
-    # matches are whole numbers, so less than one half decides among equals and nothing else
+    # matches are whole numbers, so that less than one half only breaks ties
     matches = points.cells @ modes.T
     near = matches + rng.random(matches.shape) / 2
     if current is not None:
@@ -390,7 +390,7 @@ def nearest_mode(points: Points, modes: Floats, rng: Rng, current: Ints | None =
 
 
 def update_modes(points: Points, labels: Ints, modes: Floats, rng: Rng) -> Floats:
-    """Return the most frequent levels of each cluster, at random of equally frequent ones.
+    """Most frequent levels of each cluster, ties at random.
 
     A cluster without points keeps its mode.
     """
@@ -401,30 +401,29 @@ def update_modes(points: Points, labels: Ints, modes: Floats, rng: Rng) -> Float
 
 
 def update_modes_locally(clusters: int, number: int, modes: Ints | None, silo: Silo) -> LocalModes:
-    """Return the modes of a silo's own rows after one update.
+    """Modes of a silo's own rows after one update.
 
     Parameters
     ----------
-    clusters : how many to begin with when `modes` is None.
-    number : of the round, for the randomness.
-    modes : (mode, variable), the global modes to begin with; None to begin with rows drawn at
-        random.
+    clusters : initial number when `modes` is None.
+    number : of the round, for the random numbers.
+    modes : (mode, variable), the global modes; None to start from random rows.
     """
     points = points_of(silo.shard.codes, silo.shard.schema.offsets)
     rng = np.random.default_rng([silo.study.seed, MODES, SILO, silo.place, number])
     if modes is None:
-        _, own = k_modes(points, clusters, 0, rng)
+        _, cells = k_modes(points, clusters, 0, rng)
     else:
         received = points_of(modes, points.offsets).cells
-        own = received[np.unique(nearest_mode(points, received, rng))]
-    own = update_modes(points, nearest_mode(points, own, rng), own, rng)
-    sizes = np.bincount(nearest_mode(points, own, rng), minlength=len(own))
+        cells = received[np.unique(nearest_mode(points, received, rng))]
+    cells = update_modes(points, nearest_mode(points, cells, rng), cells, rng)
+    sizes = np.bincount(nearest_mode(points, cells, rng), minlength=len(cells))
     enough = sizes >= FEWEST
-    return LocalModes(codes_of(own[enough], points.offsets), sizes[enough])
+    return LocalModes(codes_of(cells[enough], points.offsets), sizes[enough])
 
 
 def nearest_modes(modes: Ints, silo: Silo) -> Ints:
-    """Return the nearest of the modes, (mode, variable), of a silo's rows: (row,)."""
+    """Nearest of the modes, (mode, variable), to each of a silo's rows: (row,)."""
     points = points_of(silo.shard.codes, silo.shard.schema.offsets)
     rng = np.random.default_rng([silo.study.seed, MODES, SILO, silo.place])
     return nearest_mode(points, points_of(modes, points.offsets).cells, rng)

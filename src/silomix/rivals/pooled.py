@@ -1,4 +1,4 @@
-"""Methods that need all rows in one place: one sampler, and latent class analysis."""
+"""Methods that need all rows in one place: pooled MCMC, and latent class analysis."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from silomix.model.reading import Table
 
 STEPS = 20_000
-TOLERANCE = 1e-9  # a step that adds less to the log-likelihood is the last
+TOLERANCE = 1e-9  # convergence: smallest rise of the log-likelihood
 SAME = 1e-3  # starts whose log-likelihoods differ by less have reached the same maximum
-LEAST = 1e-300  # stands for a probability of zero, whose logarithm is not a number to add
+LEAST = 1e-300  # replaces zero probabilities, so that logarithms are finite
 
 
 def pooled_mcmc(table: Table, silo: str | None = None, **settings: Any) -> RivalResult:
@@ -53,13 +53,13 @@ def pooled_mcmc(table: Table, silo: str | None = None, **settings: Any) -> Rival
 
 @dataclass(frozen=True, eq=False)
 class LatentClasses(RivalResult):
-    """The classes at the largest likelihood that was found.
+    """Latent classes at the largest likelihood of all starts.
 
     Attributes
     ----------
-    log_likelihood : there.
-    parameters : free ones, of weights and probabilities.
-    reached : how many of the starts reached it.
+    log_likelihood : its value.
+    parameters : number of free weights and probabilities.
+    reached : number of starts that reached it.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class LatentClasses(RivalResult):
 
 
 class Maximum(NamedTuple):
-    """Where EM came to rest: (class,), (class, level), and the log-likelihood there."""
+    """Maximum found by EM: (class,), (class, level), and the log-likelihood."""
 
     weights: Floats
     probabilities: Floats
@@ -100,8 +100,8 @@ def latent_classes(
     Parameters
     ----------
     table, silo : as for `silomix.fit`.
-    classes : how many.
-    starts : random ones; the likelihood may have many maxima, and the largest is wanted.
+    classes : number of classes.
+    starts : number of random starts; the likelihood may have many maxima.
     settings : seed, variables, missing, as for `silomix.fit`.
 
     Examples
@@ -110,9 +110,9 @@ def latent_classes(
     >>> result.weights.shape, round(result.log_likelihood), result.parameters
     ((1, 5), -2233, 84)
     """
-    own, knows = {"classes": classes, "starts": starts}, "categories"
+    counts, knows = {"classes": classes, "starts": starts}, "categories"
     federation = open_silos(
-        table, silo, pooled=True, knows=knows, own=own, unused=settings, **settings
+        table, silo, pooled=True, knows=knows, own=counts, unused=settings, **settings
     )
     (everyone,) = federation.silos.silos
     codes, offsets = everyone.shard.codes, everyone.shard.schema.offsets
@@ -120,8 +120,8 @@ def latent_classes(
     points = points_of(distinct.codes, offsets, distinct.counts)
     with federation.stage("local"):
         streams = np.random.default_rng(federation.study.seed).spawn(starts)
-        found = [climb(points, *random_start(classes, offsets, rng)) for rng in streams]
-    best = max(found, key=lambda maximum: maximum.log_likelihood)
+        maxima = [climb(points, *random_start(classes, offsets, rng)) for rng in streams]
+    best = max(maxima, key=lambda maximum: maximum.log_likelihood)
     order = np.argsort(-best.weights, kind="stable")
     weights, probabilities = best.weights[order], best.probabilities[order]
     logs = log_joint(points_of(codes, offsets), weights, probabilities)
@@ -131,34 +131,34 @@ def latent_classes(
         **vars(result),
         log_likelihood=best.log_likelihood,
         parameters=classes * int((np.diff(offsets) - 1).sum()) + classes - 1,
-        reached=sum(best.log_likelihood - other.log_likelihood < SAME for other in found),
+        reached=sum(best.log_likelihood - m.log_likelihood < SAME for m in maxima),
     )
 
 
 def random_start(classes: int, offsets: Ints, rng: Rng) -> tuple[Floats, Floats]:
-    """Return equal weights, and level probabilities drawn evenly: (class,), (class, level)."""
+    """Equal weights, and uniformly random level probabilities: (class,), (class, level)."""
     flat = np.ones((classes, int(offsets[-1])))
     return np.full(classes, 1 / classes), draw_levels(flat, offsets, rng)
 
 
 def climb(points: Points, weights: Floats, probabilities: Floats) -> Maximum:
-    """Return the maximum of the likelihood that EM climbs to from here."""
-    last = -np.inf
+    """Local maximum of the likelihood, by EM from these parameters."""
+    previous = -np.inf
     for _ in range(STEPS):
         logs = log_joint(points, weights, probabilities)
         totals = np.logaddexp.reduce(logs, axis=1, keepdims=True)
         reached = float(points.counts @ totals[:, 0])
-        if reached - last < TOLERANCE:
+        if reached - previous < TOLERANCE:
             break
-        last = reached
+        previous = reached
         responsibilities = np.exp(logs - totals) * points.counts[:, None]
         weights = responsibilities.sum(axis=0) / points.counts.sum()
         counts = responsibilities.T @ points.cells
         probabilities = counts / np.maximum(level_totals(counts, points.offsets), LEAST)
-    return Maximum(weights, probabilities, last)
+    return Maximum(weights, probabilities, previous)
 
 
 def log_joint(points: Points, weights: Floats, probabilities: Floats) -> Floats:
-    """Return log π_c Π_q p_cqx for each row and class: (row, class)."""
+    """Log joint density log π_c Π_q p_cqx of each row and class: (row, class)."""
     profiles = np.log(np.maximum(probabilities, LEAST))
     return np.asarray(points.cells @ profiles.T + np.log(np.maximum(weights, LEAST)))

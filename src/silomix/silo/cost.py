@@ -1,7 +1,7 @@
-"""Time and memory that a study or a question would take of a silo, estimated before any work.
+"""Estimated time and memory of a study or a question in a silo, before any work.
 
-Operations are counted from the study's settings and the size of the table, and multiplied by what
-one operation took. The constants were fitted once, by hand, on one core of a 2-core x86-64 server:
+Operations are counted from the study's settings and the size of the table, and multiplied by the
+cost of each. The constants were fitted once, by hand, on one core of a 2-core x86-64 server:
 to sweeps of 22 tables, to 16 whole samplings (300 to 200,000 rows, 5 to 94 variables of every kind
 but Poisson, 2 to 2,000 levels, 10 to 250 components, up to 300 chains), and `PER_MEMBERSHIP` to
 `benchmarks/results/scale.csv`. Of those samplings the estimates were 0.8 to 3.2 times the seconds,
@@ -26,41 +26,41 @@ if TYPE_CHECKING:
     from silomix.messages import Query
     from silomix.silo.local import Silo
 
-# Nanoseconds of a row in a sweep where all variables are categories: each bit of its levels is a
-# share of a look-up in a table, and a little for each component.
+# Nanoseconds per row of a sweep if all variables are categorical: each bit of the levels is part of
+# a table look-up, plus a little for each component.
 PER_ROW, PER_BIT, PER_BIT_AND_COMPONENT = 2.0, 0.2, 0.002
-# Otherwise, for each component: an exponential, and a product for each statistic.
+# Otherwise, per row and component: an exponential, and a product for each statistic.
 PER_EXPONENTIAL, PER_PRODUCT = 3.0, 0.055
-# For each component, of a row that hides something: by parameters of a block, squared, a variable.
+# Per imputed row and component: times the squared parameters of a block, over its variables.
 PER_HIDDEN = 3.0
-# Of a sweep, with categories alone and otherwise; and of each parameter that it draws.
+# Per sweep, with categories alone and otherwise; per parameter drawn.
 PER_SWEEP, PER_FEATURE_SWEEP, PER_PARAMETER = 5e3, 150e3, 30.0
-# Of two rows that are partitioned: for the tree or the medoids, and for each kept draw.
+# Per pair of partitioned rows: for the tree or the medoids, and for each kept draw.
 PER_PAIR, PER_PAIR_AND_DRAW = {"linkage": 50.0, "pam": 150.0}, 0.02
-# Of a row and a kept draw, when clusters are found; and for each component.
+# Per row and kept draw, when the partition is made; and for each component.
 PER_LABEL, PER_LABEL_AND_COMPONENT = 4.0, 0.3
-# Of a row, statistic and component in all steps of the bound; of two chains that are compared.
+# Per row, statistic and component in all steps of the bound; per pair of compared chains.
 PER_BOUND, PER_TWO_CHAINS = 0.3, 5e4
-# Of a kept draw that is aligned; for each two components; for each of its parameters.
+# Per aligned draw; for each pair of components; for each of its parameters.
 PER_DRAW, PER_DRAW_AND_PAIR, PER_KEPT_PARAMETER = 3e4, 10.0, 25.0
-# Of a statistic of two components that may be joined, where the number of clusters is known.
+# Per statistic of two components that may be merged, where the number of clusters is known.
 PER_JOINING = 30.0
-# Of a row's probability to be in a cluster, under one draw.
+# Per membership probability of a row in a cluster, under one draw.
 PER_MEMBERSHIP = 10.0
-# Bytes of two rows that are partitioned; of a kept parameter that is aligned; of a statistic of a
-# row; of a row's share of a cluster; of a hidden row and component, by parameters of a variable.
+# Bytes per pair of partitioned rows; per aligned parameter; per statistic of a row; per membership
+# of a row; per imputed row and component, by parameters of a variable.
 PAIR_BYTES, ALIGNED_BYTES, STATISTIC_BYTES, SHARE_BYTES, HIDDEN_BYTES = 11, 9, 16, 24, 32
 
 
 class Cost(NamedTuple):
-    """An estimate."""
+    """Estimated seconds and bytes."""
 
     seconds: float
     bytes: float
 
 
 def check_cost(cost: Cost, silo: Silo, what: str) -> None:
-    """Refuse what would take a silo longer, or more memory, than its policy allows."""
+    """Refuse work that would exceed the time or memory that a silo's policy allows."""
     limits = silo.policy.limits
     for amount, most, unit in (
         (cost.seconds / 60, limits.minutes, "minutes"),
@@ -80,7 +80,7 @@ def public_rows(silo: Silo) -> int:
 
 
 def sampling_cost(silo: Silo) -> Cost:
-    """Estimate what it takes to sample, partition and align a silo's posterior."""
+    """Cost of sampling, partitioning and aligning a silo's posterior."""
     study, rows, local = silo.study, float(public_rows(silo)), silo.study.local
     family, components, chains = study.pooled_model.family, study.model.components, 1.0
     chains *= study.schedule.chains
@@ -108,8 +108,8 @@ def sampling_cost(silo: Silo) -> Cost:
     ]
     in_rows = rows * statistics * STATISTIC_BYTES
     per_chain = rows + 40 * of_cluster + 24 * hidden * statistics
-    held = rows * kept + 4 * kept * of_cluster + chains * per_chain
-    held += 0.0 if family.is_categorical else in_rows
+    stored = rows * kept + 4 * kept * of_cluster + chains * per_chain
+    stored += 0.0 if family.is_categorical else in_rows
     passing = [
         pairs * PAIR_BYTES,
         in_rows,
@@ -117,11 +117,11 @@ def sampling_cost(silo: Silo) -> Cost:
         hidden * components * at_once * HIDDEN_BYTES * sum((d / v) ** 2 for d, v in _numbers(silo)),
         24 * joined,
     ]
-    return Cost(sum(seconds) / 1e9, held + max(passing))
+    return Cost(sum(seconds) / 1e9, stored + max(passing))
 
 
 def question_cost(query: Query, silo: Silo) -> Cost:
-    """Estimate what a question about every row takes; of a polish, all rounds together."""
+    """Cost of a question about every row; of a polish, all rounds together."""
     per_row = PER_MEMBERSHIP
     match query:
         case AssignRows(groups=None):
@@ -136,13 +136,13 @@ def question_cost(query: Query, silo: Silo) -> Cost:
         case _:
             return Cost(0.0, 0.0)
     rows = float(public_rows(silo))
-    each = _sweep(silo, clusters) + rows * clusters * per_row
-    seconds = float(points) * each / max(1, silo.threads) / 1e9
+    per_point = _sweep(silo, clusters) + rows * clusters * per_row
+    seconds = float(points) * per_point / max(1, silo.threads) / 1e9
     return Cost(seconds, rows * clusters * SHARE_BYTES)
 
 
 def _sweep(silo: Silo, components: int) -> float:
-    """Return the nanoseconds of one sweep over the rows."""
+    """Nanoseconds of one sweep over the rows."""
     family, rows = silo.study.pooled_model.family, float(public_rows(silo))
     drawing = components * float(family.parameters.sum()) * PER_PARAMETER
     if family.is_categorical:
@@ -156,12 +156,12 @@ def _sweep(silo: Silo, components: int) -> float:
 
 
 def _hidden(silo: Silo) -> float:
-    """Return how many rows hide something, such as cells missing from a joint normal law."""
+    """Number of rows with imputed values, such as missing cells of a joint normal law."""
     return float((~silo.rows.seen).sum())
 
 
 def _numbers(silo: Silo) -> list[tuple[float, int]]:
-    """Return how many parameters, and variables, each block of numbers has."""
+    """Number of parameters and of variables of each block of numbers."""
     blocks = silo.study.pooled_model.family.blocks
     numbers = [block for block in blocks if not isinstance(block, Categorical)]
     return [(float(block.parameters.sum()), len(block.variables)) for block in numbers]

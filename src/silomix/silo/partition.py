@@ -1,16 +1,15 @@
-"""Draws -> one partition of the rows, and how probable it is.
+"""One partition of the rows from the draws, and its posterior probability.
 
-One partition of rows that overlap is improbable, though one of many that are nearly the same: their
-number must count too. With shares r of the rows in k of C⁺ components, N their rows and T their
-statistics,
+When clusters overlap, each single partition is improbable; a bound sums over similar ones. With
+responsibilities r of k of the C⁺ components for the rows, N the sums of rows and T of statistics,
 
     ln p(rows, k clusters) ≥ ln C⁺!/(C⁺ − k)! + ln Γ(C⁺α)/Γ(C⁺α + ΣN)
                              + Σ_c [ln Γ(α + N_c)/Γ(α) + g(T_c)] − Σ_i Σ_c r_ic ln r_ic,
 
-g the evidence of a cluster: the bound of variational mixtures once the parameters are at their best
-for r (Rao and Kirk, 2024), times the ways to name k components. Shares of 0 and 1 give the
-probability of one partition. Whatever the shares, it is a bound; steps of coordinate ascent bring
-it closer.
+g the log evidence of a cluster: the variational bound of a mixture at the optimal parameters for r
+(Rao and Kirk, 2024), times the number of ways to label k components. Responsibilities of 0 and 1
+give the probability of one partition. Any responsibilities give a bound; coordinate ascent
+tightens it.
 """
 
 from __future__ import annotations
@@ -40,23 +39,23 @@ if TYPE_CHECKING:
     Apart = Codes
     Cuts = Callable[[Apart, int], Ints]
 
-# Clusters a chain alone may have beyond the chosen number, where chains are compared.
+# Where chains are compared: clusters that one chain may have beyond the chosen number.
 BEYOND_CHOSEN = 2
 
-# Draws of a chain, at most, that its partition is read off where chains are compared.
+# Where chains are compared: most draws of a chain from which its partition is made.
 COMPARED_DRAWS = 255
 
-# Keeps the rows that chains are compared on apart from other random choices.
+# Stream of random numbers for the rows on which chains are compared.
 AGREEMENT_STREAM = 0x616772
 
 # Clusters tried beyond the most components occupied in a draw (Liverani et al., 2015).
 BEYOND_OCCUPIED = 5
-# a component with fewer rows is none
+# a component with fewer rows does not count as occupied
 FEWEST_ROWS = 1.0
-# most steps of coordinate ascent; from the partition of a silo's draws they gain nearly all there
-# is to gain
+# most steps of coordinate ascent; from the partition of a silo's draws it has nearly converged by
+# then
 STEPS = 10
-# the ascent ends with a step that gains less
+# tolerance: the ascent ends with a step that gains less
 SMALLEST_GAIN = 0.01
 
 
@@ -69,24 +68,23 @@ def partition(
     threshold: int = 10_000,
     subsample: int = 5_000,
 ) -> Partition:
-    """Return the one partition of the rows that stands for the draws.
+    """Point estimate of the clustering: one partition of the rows, from the draws.
 
-    It starts from how often two rows sit together, cuts the rows into 2, 3, … clusters, and
-    keeps the cut with the largest average silhouette width. Where no component is spare, it follows
-    the components instead (`follow_components`).
+    From the posterior similarity of the rows, it cuts them into 2, 3, … clusters and keeps the cut
+    with the largest average silhouette width. Where no component is spare, it follows the
+    components instead (`follow_components`).
 
     Parameters
     ----------
     draws : of one silo.
     method : "linkage", average linkage; or "pam", k-medoids, which needs the `pam` extra.
-    clusters : how many there are, if that is known: as many as there are components.
-    one_cluster : whether the best cut, or the many cuts like it together, must be clearly more
-        probable, a posteriori, than a single cluster (`beats_one_cluster`); silhouettes start at
-        two clusters and cannot tell. Without it, one cluster is the answer only when nothing tells
-        the rows apart.
+    clusters : the number of clusters, if it is known: that of the components.
+    one_cluster : whether the best cut, or the many similar cuts together, must be clearly more
+        probable, a posteriori, than a single cluster (`beats_one_cluster`), which silhouettes
+        cannot judge. If not, the result is one cluster only when all rows are equal.
     threshold : longest table for which a row × row matrix is made. In a longer one a random
-        subsample is cut, and every other row goes where the rows that share its component, draw
-        by draw, mostly are.
+        subsample is cut, and every other row joins the cluster that its component shares most
+        rows with, over the draws.
     subsample : rows of that subsample, at least 3.
     """
     if method not in PARTITIONS:
@@ -94,7 +92,7 @@ def partition(
     rows, cuts = draws.shard.rows, PARTITIONS[method]
     widths: dict[int, float] = {}
     used = None
-    if all((part == part[0]).all() for part in draws.shard.cells):  # nothing tells rows apart
+    if all((part == part[0]).all() for part in draws.shard.cells):  # all rows are equal
         labels = np.zeros(rows, dtype=np.int64)
     elif clusters is not None:
         labels = follow_components(draws.labels, draws.log_likelihood, clusters)
@@ -103,9 +101,9 @@ def partition(
     else:
         used = subsample
         chosen = random_rows(rows, subsample, np.random.default_rng(draws.seed))
-        some = np.take(draws.labels, chosen, axis=1)
-        found, widths = best_cut(some, draws.components, cuts)
-        labels = place(draws.labels, chosen, found, draws.components)
+        sampled = np.take(draws.labels, chosen, axis=1)
+        clusters_of_sample, widths = best_cut(sampled, draws.components, cuts)
+        labels = place(draws.labels, chosen, clusters_of_sample, draws.components)
     if one_cluster and not beats_one_cluster(draws, labels):
         labels = np.zeros_like(labels)
     labels, sizes = largest_first(labels)
@@ -114,12 +112,12 @@ def partition(
 
 
 def random_rows(rows: int, size: int, rng: Rng) -> Ints:
-    """Return `size` of the rows, drawn without replacement, in increasing order."""
+    """Random subset of `size` rows, without replacement, in increasing order."""
     return np.sort(rng.choice(rows, size, replace=False))
 
 
 def largest_first(labels: ArrayLike) -> tuple[Ints, Ints]:
-    """Return the labels with the largest cluster first, equal ones by their first row.
+    """Number the clusters by size, largest first, equal ones by their first row.
 
     Parameters
     ----------
@@ -130,68 +128,68 @@ def largest_first(labels: ArrayLike) -> tuple[Ints, Ints]:
     labels : (row,), 0 … k − 1.
     sizes : (cluster,).
     """
-    _, first, clusters, sizes = np.unique(
+    _, first_rows, clusters, sizes = np.unique(
         labels, return_index=True, return_inverse=True, return_counts=True
     )
-    order = np.lexsort((first, -sizes))
+    order = np.lexsort((first_rows, -sizes))
     return np.argsort(order)[clusters], sizes[order]
 
 
 def best_cut(labels: Bytes, components: int, cuts: Cuts) -> tuple[Ints, dict[int, float]]:
-    """Cut the rows where the average silhouette width is largest; the first of equals wins.
+    """Cut with the largest average silhouette width; the coarsest of equals.
 
     Parameters
     ----------
     labels : (draw, row).
     components : C⁺.
-    cuts : how to cut, as in `PARTITIONS`.
+    cuts : the method, from `PARTITIONS`.
 
     Returns
     -------
-    labels : (row,), largest cluster first; all 0 when there is nothing to cut.
+    labels : (row,), largest cluster first; all 0 when there is one cluster.
     widths : average silhouette width by number of clusters.
     """
     rows = labels.shape[1]
     everyone = np.zeros(rows, dtype=np.int64)
-    held = contingency(np.ascontiguousarray(labels), everyone, components, 1)
-    occupied = int(np.count_nonzero(held, axis=1).max())
+    rows_by_component = contingency(np.ascontiguousarray(labels), everyone, components, 1)
+    occupied = int(np.count_nonzero(rows_by_component, axis=1).max())
     most = min(occupied + BEYOND_OCCUPIED, components, rows - 1)
     if occupied == 1 or most < 2:
         return everyone, {}
-    apart = draws_apart(labels)
-    candidates = cuts(apart, most)
-    totals = zip(cluster_totals(apart, candidates), candidates[::-1], strict=True)
+    distances = draws_apart(labels)
+    candidates = cuts(distances, most)
+    totals = zip(cluster_totals(distances, candidates), candidates[::-1], strict=True)
     widths = np.array([silhouettes(*of_cut).mean() for of_cut in totals])[::-1]
     best, _ = largest_first(candidates[widths.argmax()])
     return best, dict(enumerate(widths.tolist(), start=2))
 
 
 def draws_apart(labels: Bytes) -> Apart:
-    """Return the number of draws in which two rows are apart, (row, row), of labels (draw, row)."""
-    apart = co_clustering(labels)
-    return np.subtract(len(labels), apart, out=apart)
+    """Number of draws in which two rows differ in component, (row, row), of labels (draw, row)."""
+    counts = co_clustering(labels)
+    return np.subtract(len(labels), counts, out=counts)
 
 
-def linkage_cuts(apart: Apart, most: int) -> Ints:
-    """Cut the average-linkage tree of the rows.
+def linkage_cuts(distances: Apart, most: int) -> Ints:
+    """Cuts of the average-linkage tree of the rows.
 
     Parameters
     ----------
-    apart : (row, row), number of draws in which two rows are apart.
+    distances : (row, row), number of draws in which two rows are apart.
     most : largest number of clusters.
 
     Returns
     -------
     (cut, row), labels of exactly 2, 3, … `most` clusters.
     """
-    tree = linkage(squareform(apart, checks=False).astype(np.float64), "average")
+    tree = linkage(squareform(distances, checks=False).astype(np.float64), "average")
     # merge i joins two nodes into node rows + i; SciPy's own cut by number of clusters returns
     # fewer when merges are equally high, and rows that never sit together make many of those
-    rows, pairs = len(apart), tree[:, :2].astype(np.int64).tolist()
+    rows, pairs = len(distances), tree[:, :2].astype(np.int64).tolist()
     root = list(range(2 * rows - 1))
     for merge in reversed(range(rows - most)):
-        one, other = pairs[merge]
-        root[one] = root[other] = root[rows + merge]
+        left, right = pairs[merge]
+        root[left] = root[right] = root[rows + merge]
     nodes, cuts = np.array(root[:rows]), []
     for merge in range(rows - most, rows - 1):
         cuts.append(np.unique(nodes, return_inverse=True)[1])
@@ -200,14 +198,14 @@ def linkage_cuts(apart: Apart, most: int) -> Ints:
 
 
 def need_package(method: str) -> None:
-    """Refuse a partition whose package is not installed."""
+    """Refuse a method whose package is not installed."""
     if method == "pam" and find_spec("kmedoids") is None:
         text = "{partition}, also part of {preset}, needs the package kmedoids"
         raise MissingDependency(text, "pam", partition="pam", preset="paper")
 
 
-def pam_cuts(apart: Apart, most: int) -> Ints:
-    """Cut the rows around medoids, as PReMiuM does (Liverani et al., 2015).
+def pam_cuts(counts: Apart, most: int) -> Ints:
+    """Cuts around medoids, as in PReMiuM (Liverani et al., 2015).
 
     FasterPAM (Schubert and Rousseeuw, 2021), started by BUILD. BUILD is greedy, so the medoids
     of a shorter start are the first of the longest one; it stops once every row is at no
@@ -215,7 +213,7 @@ def pam_cuts(apart: Apart, most: int) -> Ints:
 
     Parameters
     ----------
-    apart : (row, row), number of draws in which two rows are apart.
+    counts : (row, row), number of draws in which two rows are apart.
     most : largest number of clusters.
 
     Returns
@@ -225,14 +223,14 @@ def pam_cuts(apart: Apart, most: int) -> Ints:
     need_package("pam")
     import kmedoids
 
-    distances = apart.astype(np.int32)
+    distances = counts.astype(np.int32)
     start = kmedoids.pam_build(distances, most).medoids
     candidates = []
     for k in range(2, len(start) + 1):
         # one thread: the parallel search may end elsewhere
-        found = kmedoids.fasterpam(distances, start[:k], n_cpu=1)
-        labels = found.labels.astype(np.int64)
-        labels[found.medoids] = np.arange(k)  # a medoid's twin must not empty its cluster
+        medoids = kmedoids.fasterpam(distances, start[:k], n_cpu=1)
+        labels = medoids.labels.astype(np.int64)
+        labels[medoids.medoids] = np.arange(k)  # a medoid's twin must not empty its cluster
         candidates.append(labels)
     return np.array(candidates)
 
@@ -240,17 +238,17 @@ def pam_cuts(apart: Apart, most: int) -> Ints:
 PARTITIONS: dict[str, Cuts] = {"linkage": linkage_cuts, "pam": pam_cuts}
 
 
-def cluster_totals(apart: Apart, cuts: Ints) -> Iterator[Ints]:
-    """Add up each row's distances to the members of each cluster: (row, cluster), last cut first.
+def cluster_totals(distances: Apart, cuts: Ints) -> Iterator[Ints]:
+    """Sum of each row's distances to each cluster's members: (row, cluster), last cut first.
 
-    Where a cut joins clusters of the next, their sums are added up and no distance is read again.
+    Where a cut joins clusters of the next finer one, their sums are added, and no distance is read.
 
     Parameters
     ----------
-    apart : (row, row), distances.
+    distances : (row, row), distances.
     cuts : (cut, row), labels 0 … k − 1 with no cluster empty, the coarsest first.
     """
-    totals = sum_by_cluster(apart, cuts[-1], int(cuts[-1].max()) + 1)
+    totals = sum_by_cluster(distances, cuts[-1], int(cuts[-1].max()) + 1)
     yield totals
     for fine, cut in pairwise(cuts[::-1]):
         n_clusters, joint = int(cut.max()) + 1, np.zeros(totals.shape[1], dtype=np.int64)
@@ -258,37 +256,37 @@ def cluster_totals(apart: Apart, cuts: Ints) -> Iterator[Ints]:
         if np.array_equal(joint[fine], cut):
             totals = totals @ np.eye(n_clusters, dtype=np.int64)[joint]
         else:
-            totals = sum_by_cluster(apart, cut, n_clusters)
+            totals = sum_by_cluster(distances, cut, n_clusters)
         yield totals
 
 
 def silhouettes(totals: Ints, labels: Ints) -> Floats:
-    """Return the silhouette width of each row, 0 for a row alone in its cluster.
+    """Silhouette width of each row, 0 for a row alone in its cluster: (row,).
 
     Parameters
     ----------
-    totals : (row, cluster), the distances of each row to the members of each cluster, added up.
+    totals : (row, cluster), sum of each row's distances to each cluster's members.
     labels : (row,), 0 … k − 1 with no cluster empty and k at least 2.
     """
     sizes = np.bincount(labels)
-    own = labels[:, None] == np.arange(len(sizes))
-    inside = totals[own] / np.maximum(sizes[labels] - 1, 1)
-    outside = np.where(own, np.inf, totals / sizes).min(axis=1)
-    larger = np.maximum(inside, outside)
+    is_own = labels[:, None] == np.arange(len(sizes))
+    within = totals[is_own] / np.maximum(sizes[labels] - 1, 1)
+    nearest = np.where(is_own, np.inf, totals / sizes).min(axis=1)
+    larger = np.maximum(within, nearest)
     defined = (larger > 0) & (sizes[labels] > 1)
-    return np.where(defined, outside - inside, 0) / np.where(defined, larger, 1)
+    return np.where(defined, nearest - within, 0) / np.where(defined, larger, 1)
 
 
 def place(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> Ints:
-    """Put every row in one of the clusters of a few chosen rows.
+    """Assign every row to one of the clusters of a subsample.
 
-    Each goes where its support is largest (`support_of`), to cluster 0 where no draw speaks for it.
-    The chosen rows stay where they are.
+    Each row joins the cluster with the largest support (`support_of`), or cluster 0 without any.
+    The rows of the subsample stay where they are.
 
     Parameters
     ----------
     labels : (draw, row), read a few draws at a time.
-    chosen : (chosen row,), their place in the table.
+    chosen : (chosen row,), their indices in the table.
     clusters : (chosen row,), 0 … k − 1.
     components : C⁺.
 
@@ -302,10 +300,10 @@ def place(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> Ints:
 
 
 def support_of(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> Floats:
-    """Return how far the draws put every row in each of the clusters of a few chosen rows.
+    """Support of the draws for each row's membership of the clusters of a subsample.
 
-    A row supports cluster k by the sum, over the draws, of the share of the chosen rows in its
-    component that belong to k; a draw in which its component holds no chosen row says nothing.
+    The support for cluster k is the sum, over the draws, of the share of the chosen rows in the
+    row's component that belong to k; draws whose component has no chosen row are ignored.
 
     Parameters
     ----------
@@ -318,19 +316,19 @@ def support_of(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> 
     n_clusters = int(clusters.max()) + 1
     support = np.zeros((labels.shape[1], n_clusters))
     for start in range(0, len(labels), BYTE):
-        some = np.ascontiguousarray(labels[start : start + BYTE])
-        overlap = contingency(np.take(some, chosen, axis=1), clusters, components, n_clusters)
+        batch = np.ascontiguousarray(labels[start : start + BYTE])
+        overlap = contingency(np.take(batch, chosen, axis=1), clusters, components, n_clusters)
         share = overlap / np.maximum(overlap.sum(axis=2, keepdims=True), 1)
-        add_support(some, share, support)
+        add_support(batch, share, support)
     return support
 
 
 def follow_components(labels: Bytes, log_likelihood: Floats, components: int) -> Ints:
-    """Return clusters that are components, however these switch: (row,), 0 … k − 1.
+    """Clusters that are components, whose labels may switch: (row,), 0 … k − 1.
 
-    They are those of the most likely draw, of those in which most components hold rows; then each
-    row goes where it is in most draws, unless that leaves a cluster without rows. Trees of rows cut
-    into so many clusters would spend some on single rows, where clusters overlap.
+    They are those of the most likely draw, among the draws with the most occupied components; then
+    each row moves to its most frequent cluster, unless that empties a cluster. Linkage trees cut
+    into this many clusters would have singletons, where clusters overlap.
 
     Parameters
     ----------
@@ -338,23 +336,23 @@ def follow_components(labels: Bytes, log_likelihood: Floats, components: int) ->
     components : C⁺.
     """
     everyone = np.zeros(labels.shape[1], dtype=np.int64)
-    held = contingency(np.ascontiguousarray(labels), everyone, components, 1)
-    occupied = np.count_nonzero(held, axis=1)[:, 0]
+    rows_by_component = contingency(np.ascontiguousarray(labels), everyone, components, 1)
+    occupied = np.count_nonzero(rows_by_component, axis=1)[:, 0]
     likely, _ = largest_first(labels[np.lexsort((log_likelihood, occupied))[-1]])
     voted = support_of(labels, np.arange(len(likely)), likely, components).argmax(axis=1)
     return voted if len(np.unique(voted)) == likely.max() + 1 else likely
 
 
 def beats_one_cluster(draws: Draws, labels: Ints) -> bool:
-    """Tell whether there is more than one cluster, given the rows and a partition of them.
+    """Whether there is more than one cluster, given the rows and a partition of them.
 
     The partition is more probable than a single cluster; or, since any single partition has low
     probability where clusters overlap, a variational bound that sums over similar partitions is
-    (`log_bound`). It was looked for, so either must be so by a factor of more than the number
-    of rows: the best of many cuts of rows without clusters often is more probable by a little.
+    (`log_bound`). Since the partition was selected, the Bayes factor must exceed the number of
+    rows: the best of many cuts of rows without clusters is often slightly more probable.
 
-    The prior is that of the pooled model and not the silo's share of it: whether a silo has
-    clusters is no matter of how many other silos there are.
+    The prior is that of the pooled model and not the silo's fraction of it: whether a silo has
+    clusters does not depend on the number of silos.
     """
     price, rows = np.log(len(labels)), Rows(draws.shard, draws.family)
     least = log_posterior(draws, rows, np.zeros_like(labels)) + price
@@ -365,7 +363,7 @@ def beats_one_cluster(draws: Draws, labels: Ints) -> bool:
 
 
 def log_posterior(draws: Draws, rows: Rows, labels: Ints) -> float:
-    """Return log p(partition, rows) under the pooled model's prior, every parameter integrated out.
+    """Log p(partition, rows) under the pooled model's prior, all parameters integrated out.
 
     Parameters
     ----------
@@ -378,10 +376,10 @@ def log_posterior(draws: Draws, rows: Rows, labels: Ints) -> float:
 
 
 def chain_agreement(draws: Draws, clusters: int, rows: int = 500, *, known: bool = False) -> float:
-    """Return how far the partitions that each chain alone gives agree.
+    """Agreement of the partitions of single chains.
 
     The adjusted Rand index of two chains' average-linkage partitions, averaged over all pairs of
-    chains: chains that sit in different modes may agree in every trace. 1 for one chain, or one
+    chains: chains in different modes may agree in every trace. 1 for one chain, or one
     cluster.
 
     Parameters
@@ -389,8 +387,8 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 500, *, known: bool
     draws : of one silo.
     clusters : of the partition that was chosen.
     rows : most rows to compare; of a longer table, a random subsample. Of each chain at most
-        `COMPARED_DRAWS` are looked at, evenly spread: an index needs no more.
-    known : whether clusters are components, and so are compared as such.
+        `COMPARED_DRAWS` evenly spaced draws are used, which suffices for the index.
+    known : whether the number of clusters is known, so that clusters are components.
     """
     chains = np.unique(draws.chain)
     if len(chains) == 1 or clusters == 1:
@@ -403,11 +401,11 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 500, *, known: bool
     cuts = []
     for chain in chains:
         places = np.flatnonzero(draws.chain == chain)
-        some = places[:: -(-len(places) // COMPARED_DRAWS)]
-        labels = draws.labels[some[:, None], chosen]
+        thinned = places[:: -(-len(places) // COMPARED_DRAWS)]
+        labels = draws.labels[thinned[:, None], chosen]
         if known:
-            found = follow_components(labels, draws.log_likelihood[some], draws.components)
-            cuts.append(found[None])
+            single = follow_components(labels, draws.log_likelihood[thinned], draws.components)
+            cuts.append(single[None])
         else:
             cuts.append(linkage_cuts(draws_apart(labels), most)[clusters - 2 :])
     best = [max(rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)]
@@ -415,13 +413,13 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 500, *, known: bool
 
 
 def rand_index(a: Ints, b: Ints) -> float:
-    """Return the adjusted Rand index of two partitions, (row,), with labels 0 … k − 1."""
+    """Adjusted Rand index of two partitions, (row,), with labels 0 … k − 1."""
     sizes_a, sizes_b = np.bincount(a), np.bincount(b)
     return index_of_sizes(np.bincount(a * len(sizes_b) + b), sizes_a, sizes_b)
 
 
 def log_partition_prior(sizes: ArrayLike, components: int, alpha: float) -> float:
-    """Return the log prior probability of a partition, its clusters carrying no labels.
+    """Log prior probability of an unlabelled partition.
 
     The rows fall into `components` components whose weights are Dirichlet(alpha, …, alpha);
     C⁺!/(C⁺ − k)! labellings of the components give the same partition into k clusters. It is
@@ -438,46 +436,47 @@ def log_partition_prior(sizes: ArrayLike, components: int, alpha: float) -> floa
 
 
 def log_namings(clusters: int, components: int) -> float:
-    """Return ln C⁺!/(C⁺ − k)!, the ways to name k clusters after components."""
+    """Logarithm of the number of ways to label k clusters as components, C⁺!/(C⁺ − k)!."""
     return float(gammaln(components + 1) - gammaln(components - clusters + 1))
 
 
 def log_allocation_prior(sizes: Floats, components: int, alpha: float) -> float:
-    """Return the log prior probability of rows in named components, so many in each: (cluster,)."""
+    """Log prior probability of an allocation with these component sizes: (cluster,)."""
     weights = gammaln(components * alpha) - gammaln(components * alpha + sizes.sum())
     return float(weights + (gammaln(alpha + sizes) - gammaln(alpha)).sum())
 
 
 def log_bound(rows: Rows, labels: Ints, components: int, alpha: float, steps: int = STEPS) -> float:
-    """Return the largest bound on the way of coordinate ascent that begins at a partition.
+    """Variational lower bound on the log evidence of clusters like those of a partition.
 
-    A step gives the rows the shares that the clusters' members and sums ask for. The result is
-    −inf where the first leaves a single cluster with rows. Equal rows have equal shares, so each
-    distinct one begins in the cluster of its first copy.
+    The largest bound along a coordinate ascent that starts from the partition; a step updates the
+    responsibilities given the clusters' sizes and sums. The result is −inf if the first step leaves
+    a single occupied cluster. Equal rows have equal responsibilities, so each distinct row starts
+    in the cluster of its first copy.
 
     Parameters
     ----------
     labels : (row,), 0 … k − 1; components : C⁺; alpha : concentration of the weights.
-    steps : at most so many.
+    steps : the most steps.
     """
     cells = np.column_stack(rows.shard.cells)
-    _, first, repeats = np.unique(cells, axis=0, return_index=True, return_counts=True)
-    family, distinct = rows.family, rows.shard.some(first)
+    _, first_rows, repeats = np.unique(cells, axis=0, return_index=True, return_counts=True)
+    family, distinct = rows.family, rows.shard.some(first_rows)
     features = family.features(distinct)
-    _, begun = np.unique(labels[first], return_inverse=True)
-    shares = np.eye(int(begun.max()) + 1)[begun]
+    _, initial = np.unique(labels[first_rows], return_inverse=True)
+    shares = np.eye(int(initial.max()) + 1)[initial]
     best = -np.inf
     for step in range(steps + 1):
         weighted = shares * repeats[:, None]
         members, sums = weighted.sum(axis=0), family.settle(distinct, features, weighted)
         if step:
-            held = int((members >= FEWEST_ROWS).sum())
-            if held < 2:
+            occupied = int((members >= FEWEST_ROWS).sum())
+            if occupied < 2:
                 break
             evidence = float(family.log_evidence(sums).sum())
             entropy = -float((repeats @ xlogy(shares, shares)).sum())
             allocated = log_allocation_prior(members, components, alpha)
-            bound = log_namings(held, components) + allocated + evidence + entropy
+            bound = log_namings(occupied, components) + allocated + evidence + entropy
             risen, best = bound > best + SMALLEST_GAIN, max(best, bound)
             if not risen:
                 break

@@ -1,4 +1,4 @@
-"""Draws + partition -> draws in which cluster k means the same throughout."""
+"""Align draws with a partition, so that cluster k means the same in every draw."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def local_posterior(
     draws: Draws, partition: ArrayLike | Partition = "linkage", relabel: str = "match"
 ) -> LocalPosterior:
-    """Return the draws of one silo, aligned with one partition of its rows.
+    """Align the draws of one silo with one partition of its rows.
 
     Parameters
     ----------
@@ -46,13 +46,13 @@ def local_posterior(
     >>> int(local.sizes.sum()) == draws.shard.rows
     True
     """
-    found = align_draws(draws, resolve(draws, partition), relabel)
-    warn_of_prior_draws(found.prior_draws)
-    return found
+    local = align_draws(draws, resolve(draws, partition), relabel)
+    warn_of_prior_draws(local.prior_draws)
+    return local
 
 
 def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosterior:
-    """Return the draws of one silo, aligned with a partition a few at a time, without a warning."""
+    """Align the draws of one silo with a partition, in batches, without a warning."""
     if relabel not in RELABELLINGS:
         raise SettingsError(f"relabel {relabel!r} is unknown; choose from {list(RELABELLINGS)}")
     if relabel == "match" and followed.clusters > draws.components:
@@ -65,17 +65,17 @@ def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosteri
     memberships = np.zeros((draws.shard.rows, followed.clusters))
     weights = np.empty((n_draws, followed.clusters), dtype=np.float32)
     probabilities = np.empty((n_draws, followed.clusters, parameters), dtype=np.float32)
-    # whether a cluster had to take a component without its rows: (draw, cluster)
+    # whether a cluster was assigned a component without any of its rows: (draw, cluster)
     borrowed = np.empty((n_draws, followed.clusters), dtype=np.bool_)
     for start in range(0, n_draws, BYTE):
-        some = slice(start, start + BYTE)
-        labels = np.ascontiguousarray(draws.labels[some])
+        batch = slice(start, start + BYTE)
+        labels = np.ascontiguousarray(draws.labels[batch])
         overlap = contingency(labels, followed.labels, components, followed.clusters)
-        taken = RELABELLINGS[relabel](overlap, draws.weights[some])
-        weights[some], probabilities[some], share = mix_components(
-            taken, draws.weights[some], draws.probabilities[some]
+        assigned = RELABELLINGS[relabel](overlap, draws.weights[batch])
+        weights[batch], probabilities[batch], share = mix_components(
+            assigned, draws.weights[batch], draws.probabilities[batch]
         )
-        borrowed[some] = ~((taken > 0) & (overlap > 0)).any(axis=1)
+        borrowed[batch] = ~((assigned > 0) & (overlap > 0)).any(axis=1)
         add_support(labels, share, memberships)
     memberships /= n_draws
     prior_draws = borrowed.mean(axis=0)
@@ -85,33 +85,33 @@ def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosteri
 
 
 def resolve(draws: Draws, partition: ArrayLike | Partition) -> Partition:
-    """Turn a word, a partition or a label for each row into a partition of the rows."""
+    """Turn a method's name, a partition or a label for each row into a partition."""
     if isinstance(partition, str):
         return find_partition(draws, partition)
-    given = partition.labels if isinstance(partition, Partition) else np.asarray(partition)
-    if given.shape != (draws.shard.rows,):
+    labels = partition.labels if isinstance(partition, Partition) else np.asarray(partition)
+    if labels.shape != (draws.shard.rows,):
         raise SettingsError(
-            f"the partition has labels of shape {given.shape} and the draws have "
+            f"the partition has labels of shape {labels.shape} and the draws have "
             f"{draws.shard.rows} rows; give one label for each row, in the order of the table"
         )
     if isinstance(partition, Partition):
         return partition
-    return Partition(*largest_first(given), method="given")
+    return Partition(*largest_first(labels), method="given")
 
 
 def mix_components(
-    taken: Floats, weights: Singles, probabilities: Singles
+    assigned: Floats, weights: Singles, probabilities: Singles
 ) -> tuple[Floats, Floats, Floats]:
-    """Give each cluster the parameters of the components that it takes.
+    """Average, for each cluster, the parameters of the components assigned to it.
 
-    Its probabilities are the mean over the rows it takes; a component's weight goes to the
-    clusters in proportion to the rows they take. Fendler et al. (2026) take the sum of these
-    weights to be one, but a component of which nobody takes rows has none to go by: its weight is
-    dropped and the rest are renormalised.
+    Its parameters are the mean over its assigned rows; a component's weight is split among the
+    clusters in proportion to these rows. Fendler et al. (2026) take the sum of these weights to be
+    one, but a component without assigned rows cannot be split: its weight is dropped and the rest
+    are renormalised.
 
     Parameters
     ----------
-    taken : (draw, component, cluster), rows of the component that the cluster takes.
+    assigned : (draw, component, cluster), rows of the component that the cluster takes.
     weights : (draw, component).
     probabilities : (draw, component, parameter).
 
@@ -121,18 +121,18 @@ def mix_components(
     probabilities : (draw, cluster, parameter).
     share : (draw, component, cluster), of the component's rows that are the cluster's.
     """
-    share = taken / np.maximum(taken.sum(axis=2, keepdims=True), 1)
-    of_cluster = taken / taken.sum(axis=1, keepdims=True)
+    share = assigned / np.maximum(assigned.sum(axis=2, keepdims=True), 1)
+    of_cluster = assigned / assigned.sum(axis=1, keepdims=True)
     passed_on = np.einsum("dc,dck->dk", weights, share)
     mixed = of_cluster.transpose(0, 2, 1) @ probabilities
     return passed_on / passed_on.sum(axis=1, keepdims=True), mixed, share
 
 
 def match(overlap: NDArray[np.int32], weights: Singles) -> Floats:
-    """Let each cluster take one component, so that they share as many rows as possible.
+    """Assign one component to each cluster, to maximise the rows they share.
 
-    A cluster that is left with a component without its rows gets, if there is one, an empty
-    component, whose parameters are a draw from the prior.
+    A cluster for which no component with its rows is left gets an empty one, if there is any,
+    whose parameters are a draw from the prior.
 
     Parameters
     ----------
@@ -143,27 +143,26 @@ def match(overlap: NDArray[np.int32], weights: Singles) -> Floats:
     -------
     (draw, component, cluster), 1 for the cluster's component.
     """
-    taken = np.zeros(overlap.shape)
-    np.put_along_axis(taken, assign(overlap, weights)[:, None, :], 1.0, axis=1)
-    return taken
+    assigned = np.zeros(overlap.shape)
+    np.put_along_axis(assigned, assign(overlap, weights)[:, None, :], 1.0, axis=1)
+    return assigned
 
 
 def average(overlap: NDArray[np.int32], _: Singles) -> Floats:
-    """Let each cluster take its rows of every component: (draw, component, cluster).
+    """Assign to each cluster its rows of every component: (draw, component, cluster).
 
-    So its parameters are the mean of those that each row sat under: Fendler et al. (2026),
-    appendix "Post-processing the MCMC output".
+    Its parameters are then the mean over its rows of their components' parameters: Fendler et al.
+    (2026), appendix "Post-processing the MCMC output".
     """
     return overlap.astype(np.float64)
 
 
 def assign(overlap: NDArray[np.int32], weights: Singles) -> Ints:
-    """Return the component of each cluster, one to one, with the largest overlap.
+    """Component of each cluster, one to one, with the largest overlap in all.
 
-    Among assignments of equal overlap, a component with rows of the cluster is worth two, an
-    empty one is worth one, and one with rows of other clusters only is worth nothing. What is
-    still equal is settled with the components in order of their weights: their numbers, which
-    switch during sampling, never matter.
+    Ties prefer a component with rows of the cluster (score 2) to an empty one (1), and that to one
+    with rows of other clusters only (0). Remaining ties go by the order of the components' weights,
+    not by their numbers, which switch during sampling.
 
     Parameters
     ----------
@@ -177,9 +176,9 @@ def assign(overlap: NDArray[np.int32], weights: Singles) -> Ints:
     heaviest_first = np.argsort(-weights, axis=1, kind="stable")
     overlap = np.take_along_axis(overlap, heaviest_first[:, :, None], axis=1)
     empty = overlap.sum(axis=2, keepdims=True) == 0
-    worth = np.where(overlap > 0, 2, np.where(empty, 1, 0))
-    # all the worth there is stays below the worth of one row
-    score = overlap.astype(np.int64) * (2 * overlap.shape[2] + 1) + worth
+    bonus = np.where(overlap > 0, 2, np.where(empty, 1, 0))
+    # the scores of all clusters together stay below that of one row
+    score = overlap.astype(np.int64) * (2 * overlap.shape[2] + 1) + bonus
     places = [linear_sum_assignment(table.T, maximize=True)[1] for table in score]
     return np.take_along_axis(heaviest_first, np.array(places), axis=1)
 
@@ -188,7 +187,7 @@ RELABELLINGS: dict[str, Relabel] = {"match": match, "average": average}
 
 
 def warn_of_prior_draws(prior_draws: Floats) -> None:
-    """Warn of the clusters that are drawn from the prior too often.
+    """Warn of clusters whose parameters too often come from the prior.
 
     Parameters
     ----------
@@ -198,9 +197,9 @@ def warn_of_prior_draws(prior_draws: Floats) -> None:
     if len(often):
         shares = ", ".join(f"cluster {k}: {prior_draws[k]:.1%}" for k in often)
         with SILENCE:
-            told = (
+            text = (
                 f"some draws leave a cluster without its own component ({shares} of the "
                 "draws) and its parameters there come from the prior: give more iterations, and "
                 "if that does not help, more components"
             )
-            warn(SamplingWarning(told))
+            warn(SamplingWarning(text))

@@ -1,11 +1,10 @@
-"""Shard -> Draws: chains, schedule, storage, progress, interruption. No likelihoods here.
+"""Sample a shard: chains, schedule, storage, progress, interruption. No likelihoods here.
 
 The apply step of Fendler et al. (2026), section 4.2: each silo samples its own posterior under
 the prior to the power 1/S. Draws depend on the seed, the silo's place in the roster, the chain and
 the sweep, never on threads, checkpoints, progress or how often the run was stopped.
 
-A checkpoint keeps draws on disk while they are made, so that a killed run goes on where it was. It
-is a folder:
+A checkpoint keeps draws on disk as they are made, so that a killed run can resume. It is a folder:
 
 - ``run.json``: what the run is (settings, digest of the rows); a checkpoint of another run is
   refused. It is written last, so a folder without it holds nothing yet.
@@ -13,8 +12,8 @@ is a folder:
   place as they come.
 - ``chain-0.npz``, …: each chain's state and the sweep it belongs to, replaced in one step.
 
-The files are their owner's alone. Randomness is keyed by sweep, so a chain needs nothing but its
-state: draws written after the last replacement are simply made again, identical.
+Only their owner may read the files. Randomness is keyed by sweep, so a chain needs only its state:
+draws written after the last replacement are simply repeated, identically.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ if TYPE_CHECKING:
     from silomix.model.schema import Shard
 
 
-# A kernel call runs about this long, so that progress moves and Ctrl-C is heard.
+# A kernel call runs about this long, so that progress is shown and Ctrl-C works.
 SECONDS_PER_CALL = 0.1
-# From here on sharing a sweep's rows among threads pays for the hand-over.
+# In longer tables it pays to split a sweep's rows among threads.
 ROWS_TO_SHARE = 20_000
 
 logger = logging.getLogger("silomix")
@@ -64,11 +63,11 @@ RUN_FILE = "run.json"
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that decides the draws of one silo, but the rows.
+    """Everything, except the rows, that determines the draws of one silo.
 
     Attributes
     ----------
-    silos, silo : how many silos the study has, and this one's place among them.
+    silos, silo : the number of silos in the study, and this one's index.
     """
 
     components: int
@@ -90,17 +89,17 @@ def sample_shard(
     start: Bytes | None = None,
     since: Draws | None = None,
 ) -> Draws:
-    """Sample one silo's posterior, for as long as the schedule says.
+    """Sample one silo's posterior by the schedule.
 
     Parameters
     ----------
     threads : chains run side by side on them; with more threads than chains and a long table
         they share the rows. The draws do not depend on it.
-    progress : called now and then from this thread.
-    checkpoint : a folder; a run that was stopped in any way goes on from there, identical.
+    progress : called from time to time from this thread.
+    checkpoint : a folder from which an interrupted run resumes, with identical draws.
     checkpoint_every : sweeps between checkpoints.
-    start : (chain, row), labels to begin with; at random when left out.
-    since : draws of the same job with a shorter schedule; the chains go on where those ended.
+    start : (chain, row), initial labels; random by default.
+    since : draws of the same job with a shorter schedule, whose chains are continued.
     """
     chains, folder = job.schedule.chains, None if checkpoint is None else Path(checkpoint)
     model = PooledModel(job.prior, make_family(shard.schema, job.prior), job.seed)
@@ -122,11 +121,11 @@ def sample_shard(
 def sample_in_blocks(
     shard: Shard, job: Job, *, checkpoint: str | Path | None = None, **running: Any
 ) -> Iterator[Draws]:
-    """Yield the draws after each block of the schedule, until the caller has seen enough.
+    """Yield the draws after each block of the schedule, until the caller stops.
 
-    A block's draws are those of `sample_shard` with the block as its schedule. Every block has a
-    checkpoint folder of its own; a run that was stopped begins again with the first and finds
-    what was done; threads, progress and start are those of `sample_shard`.
+    A block's draws are those of `sample_shard` with the block as its schedule. Every block has its
+    own checkpoint folder; an interrupted run starts again with the first and loads what is
+    finished; threads, progress and start are those of `sample_shard`.
     """
     blocks, draws = job.schedule.blocks, None
     for block in blocks:
@@ -172,18 +171,18 @@ def _collect(shard: Shard, run: _Run, last_states: Bytes) -> Draws:
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """What the chains of a run share.
+    """State that the chains of a run share.
 
     Attributes
     ----------
-    kind, plan : of the chains, and what they share.
+    kind, plan : class of the chains, and their common data.
     arrays : the kept draws by name, (chain, draw, …); memory maps where there is a checkpoint.
     threads : for the rows of each chain.
     folder, every : of the checkpoint, and the sweeps between two.
-    start : (chain, row), labels to begin with, if any are given.
-    since : what the chains go on from.
+    start : (chain, row), initial labels, if given.
+    since : draws that the chains continue.
     done : sweeps of each chain so far.
-    stop : set when the chains are to end.
+    stop : set when the chains must end.
     """
 
     job: Job
@@ -199,12 +198,12 @@ class _Run:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-# Taken for good by the first thread of the process to say that the kernels are compiled.
+# Ensures that the compilation notice is logged once per process.
 _unsaid = threading.Lock()
 
 
 def _run_chains(run: _Run, threads: int, progress: Report | None) -> Bytes:
-    """Run all chains on a pool and return their last states; this thread hears Ctrl-C."""
+    """Run all chains on a pool and return their last states; this thread receives Ctrl-C."""
     chains, last = run.job.schedule.chains, run.job.schedule.iterations
     with (
         install_recorder("numba:compile") as compiled,  # not where a kernel is loaded from disk
@@ -233,31 +232,31 @@ def _run_chains(run: _Run, threads: int, progress: Report | None) -> Bytes:
 
 def _run_chain(run: _Run, chain: int) -> Bytes:
     job, schedule = run.job, run.job.schedule
-    key, last = chain_key(job.seed, job.silo, chain), schedule.iterations
+    key, iterations = chain_key(job.seed, job.silo, chain), schedule.iterations
     kept = KeptDraws(**{name: np.asarray(array)[chain] for name, array in run.arrays.items()})
     saved = run.folder and load_chain(run.folder, chain)
     since = run.since and (run.since.schedule.iterations, run.since.last_states[chain])
-    begun = run.kind.start(run.plan, key)
+    state = run.kind.start(run.plan, key)
     if run.start is not None:
-        begun[: run.start.shape[1]] = run.start[chain]
-    sweep, begun = saved or since or (0, begun)
-    going = run.kind(run.plan, key, begun, run.threads)
+        state[: run.start.shape[1]] = run.start[chain]
+    sweep, state = saved or since or (0, state)
+    sampler = run.kind(run.plan, key, state, run.threads)
     run.done[chain], step, saved_at = sweep, 1, sweep
     with ThreadPoolExecutor(run.threads) if run.threads > 1 else nullcontext() as pool:
-        while sweep < last and not run.stop.is_set():
-            until = min(sweep + step, last)
+        while sweep < iterations and not run.stop.is_set():
+            until = min(sweep + step, iterations)
             if run.folder:
                 until = min(until, saved_at + run.every)
-            began = time.monotonic()
-            going.advance(range(sweep + 1, until + 1), schedule, kept, pool)
+            started = time.monotonic()
+            sampler.advance(range(sweep + 1, until + 1), schedule, kept, pool)
             # twice as many sweeps in the next call, but not more than fit in its time
-            per_sweep = (time.monotonic() - began) / (until - sweep)
+            per_sweep = (time.monotonic() - started) / (until - sweep)
             step = max(1, min(2 * step, int(SECONDS_PER_CALL / max(per_sweep, 1e-9))))
             sweep = run.done[chain] = until
-            if run.folder and (until - saved_at >= run.every or until == last):
-                save_chain(run.folder, run.arrays, chain, until, going.state)
+            if run.folder and (until - saved_at >= run.every or until == iterations):
+                save_chain(run.folder, run.arrays, chain, until, sampler.state)
                 saved_at = until
-    return going.state
+    return sampler.state
 
 
 # (shape, dtype) of each array by name
@@ -265,11 +264,11 @@ Shapes = dict[str, tuple[tuple[int, ...], type]]
 
 
 def open_checkpoint(folder: Path, identity: Mapping[str, Any], shapes: Shapes) -> dict[str, Array]:
-    """Open the checkpoint in `folder`, or make it; refuse one of another run or damaged.
+    """Open or create the checkpoint in `folder`; refuse a damaged or foreign one.
 
     Parameters
     ----------
-    identity : what the run is, as JSON; must match the one on disk.
+    identity : the run's settings, as JSON; must match those on disk.
     shapes : of the kept draws.
 
     Returns
@@ -281,14 +280,14 @@ def open_checkpoint(folder: Path, identity: Mapping[str, Any], shapes: Shapes) -
         if not (folder / RUN_FILE).exists():
             return _make(folder, expected, shapes)
     with _reading(folder, RUN_FILE) as path:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        differing = [key for key in expected | found if found.get(key) != expected.get(key)]
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        differing = [key for key in expected | saved if saved.get(key) != expected.get(key)]
     if differing:
-        shown = "; ".join(
-            f"{key} is {found.get(key)!r} there and {expected.get(key)!r} here" for key in differing
+        listed = "; ".join(
+            f"{key} is {saved.get(key)!r} there and {expected.get(key)!r} here" for key in differing
         )
         raise CheckpointError(
-            f"the checkpoint in {folder} belongs to another run: {shown}. Use the settings and "
+            f"the checkpoint in {folder} belongs to another run: {listed}. Use the settings and "
             "table it was made with, or give another folder"
         )
     arrays = {}
@@ -302,7 +301,7 @@ def open_checkpoint(folder: Path, identity: Mapping[str, Any], shapes: Shapes) -
 def save_chain(
     folder: Path, arrays: Mapping[str, Array], chain: int, sweep: int, state: Bytes
 ) -> None:
-    """Record that `chain` has finished `sweep` in this state, its draws on disk first."""
+    """Save the state of `chain` after `sweep`, once its draws are on the disk."""
     for array in arrays.values():
         if isinstance(array, np.memmap):
             array.flush()
@@ -312,11 +311,11 @@ def save_chain(
 
 
 def load_chain(folder: Path, chain: int) -> tuple[int, Bytes] | None:
-    """Return (sweep, state) last recorded for `chain`, or None where there is none."""
+    """Saved (sweep, state) of `chain`, or None."""
     name = f"chain-{chain}.npz"
     if not (folder / name).exists():
         return None
-    # opened here: np.load leaves a file that is no archive open
+    # opened here: np.load leaves a file open if it is not an archive
     with _reading(folder, name) as path, path.open("rb") as file, np.load(file) as saved:
         return int(saved["sweep"]), saved["state"]
 
@@ -341,7 +340,7 @@ def _make(folder: Path, identity: Mapping[str, Any], shapes: Shapes) -> dict[str
 
 @contextmanager
 def _reading(folder: Path, name: str) -> Iterator[Path]:
-    """Say what to do where a file of a checkpoint cannot be read."""
+    """Turn any error of reading a checkpoint's file into one that says what to do."""
     try:
         yield folder / name
     except Exception:

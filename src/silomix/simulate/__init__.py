@@ -1,8 +1,8 @@
-"""Tables with a known truth: designs of Fendler et al. (2026), tables like a schema, their cohort.
+"""Simulated tables: designs of Fendler et al. (2026), tables like a schema, their cohort.
 
 `import silomix` always imports this package, because `silomix.simulate` is the function: imported
-later, the package would take its place. So whatever is slow to import is imported in functions, and
-`silomix.simulate.cohort`, which needs pandas, by whoever wants it.
+later, the package would take its place. So slow imports are inside functions, and
+`silomix.simulate.cohort`, which needs pandas, is imported by its users.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A synthetic cohort like the application of Fendler et al. (2026), with known clusters.
 
-Published figures become the probabilities to plant, without randomness: one answer for every
-cohort. Rows are drawn in blocks, each from a generator of its own.
+The planted probabilities follow from published figures without randomness, and are the same for
+every cohort. Rows are drawn in blocks, each with its own generator.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ BATCH = 50_000
 
 @dataclass(frozen=True, eq=False)
 class CohortTruth:
-    """What a cohort was drawn from.
+    """True parameters and labels of a simulated cohort.
 
     Attributes
     ----------
     labels : (row,), the cluster of each row, from 0 on: published cluster 1 is 0.
     weights : (cluster,), share of each cluster.
     conditions : names of the conditions.
-    chances : (cluster, condition), of independent conditions, before anyone with fewer than two
-        of them is drawn again.
-    at_least_two : (cluster,), share of people who are not drawn again.
-    prevalence : (cluster, condition), share of a cluster's people with the condition: what a
-        fit estimates.
+    chances : (cluster, condition), of independent conditions, before people with fewer than two
+        are rejected.
+    at_least_two : (cluster,), share of people who are not rejected.
+    prevalence : (cluster, condition), share of a cluster's people with the condition: the target
+        of a fit.
     """
 
     labels: Ints
@@ -75,14 +75,14 @@ class CohortTruth:
 
     @property
     def levels(self) -> list[tuple[str, str]]:
-        """What each column of `probabilities` stands for: (condition, "0" or "1")."""
+        """(condition, "0" or "1") of each column of `probabilities`."""
         return [(name, level) for name in self.conditions for level in "01"]
 
     @property
     def probabilities(self) -> Floats:
-        """(cluster, level): `prevalence` as level probabilities, columns as in `levels`."""
-        both = np.stack([1.0 - self.prevalence, self.prevalence], axis=2)
-        return both.reshape(len(self.weights), -1)
+        """Level probabilities, (cluster, level), from `prevalence`; columns as in `levels`."""
+        by_level = np.stack([1.0 - self.prevalence, self.prevalence], axis=2)
+        return by_level.reshape(len(self.weights), -1)
 
     def count_mean_and_sd(self) -> tuple[float, float]:
         """Return mean and standard deviation of the number of conditions of a person."""
@@ -112,12 +112,12 @@ def simulate_cohort(
     -------
     table : age_at_entry, sex, region, died, age_at_death (NaN for survivors), then a column of
         0 and 1 for each of `silomix.simulate.cohort.CONDITIONS`.
-    truth : what it was drawn from.
+    truth : its parameters and labels.
 
     See Also
     --------
     silomix.simulate.cohort.write_cohort : straight to a file, of any number of rows.
-    silomix.simulate.cohort.best_labels : the clusters that the truth itself would guess.
+    silomix.simulate.cohort.best_labels : the most probable clusters under the truth.
 
     Examples
     --------
@@ -144,14 +144,13 @@ def write_cohort(
 ) -> tuple[Path, Path, Path]:
     """Write the cohort of `simulate_cohort` to Parquet files, and return their paths.
 
-    The rows are the same whatever the chunk. Files that are there are replaced, each once it
-    is complete.
+    The rows do not depend on the chunk. Existing files are replaced, each once it is complete.
 
     Parameters
     ----------
     path : the table, such as cohort.parquet. Beside it go cohort.truth.parquet, with the
-        column cluster (from 0 on) of the same rows, and cohort.truth.json, with what they were
-        drawn from: weights by cluster, chances and prevalence by cluster and condition.
+        column cluster (from 0 on) of the same rows, and cohort.truth.json, with the parameters:
+        weights by cluster, chances and prevalence by cluster and condition.
     rows, seed : as for `simulate_cohort`.
     chunk : rows in memory at a time, and in a row group of the files.
     progress : a function of the rows that are done and of all rows, called after each chunk.
@@ -173,7 +172,7 @@ def write_cohort(
     except ImportError:
         raise MissingDependency("a Parquet file, unlike a frame, needs pyarrow", "data") from None
     labels, truth = truth_files(target)
-    kind, drawn = pa.Table.from_pandas(draw_people(0, 1, seed)[0]).schema, []
+    kind, labels_drawn = pa.Table.from_pandas(draw_people(0, 1, seed)[0]).schema, []
     content = {"rows": rows, "seed": seed, "conditions": CONDITIONS}
     for name in ("weights", "at_least_two", "chances", "prevalence"):
         content[name] = getattr(planted(), name).tolist()
@@ -181,28 +180,28 @@ def write_cohort(
         with whole_file(target) as file, parquet.ParquetWriter(file, kind) as writer:
             for start in range(0, rows, chunk):
                 stop = min(start + chunk, rows)
-                table, own = draw_people(start, stop, seed)
+                table, chunk_labels = draw_people(start, stop, seed)
                 group = pa.Table.from_pandas(table, schema=kind, preserve_index=False)
                 writer.write_table(group, row_group_size=len(table))
-                drawn.append(own)
+                labels_drawn.append(chunk_labels)
                 if progress is not None:
                     progress(stop, rows)
         with whole_file(labels) as file:
-            parquet.write_table(pa.table({"cluster": np.concatenate(drawn)}), file)
+            parquet.write_table(pa.table({"cluster": np.concatenate(labels_drawn)}), file)
         text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
         replace_file(truth, text.encode())
     return target, labels, truth
 
 
 def truth_files(path: Path) -> tuple[Path, Path]:
-    """Return where the labels and the parameters of a cohort go."""
+    """Paths of the labels and the parameters of a cohort."""
     return path.with_suffix(".truth.parquet"), path.with_suffix(".truth.json")
 
 
 def best_labels(rows: Table | Array, truth: CohortTruth) -> Ints:
-    """Return the most probable cluster of each row, (row,), if the planted truth were known.
+    """Bayes-optimal cluster of each row, (row,), under the planted truth.
 
-    No fit can expect to label more rows right; other labels may have a higher adjusted Rand
+    No fit can expect to label more rows correctly; other labels may have a higher adjusted Rand
     index. The posterior of cluster c is proportional to
     w_c Π_q p_cq^x_q (1 − p_cq)^(1 − x_q) / P(two or more | c).
 
@@ -214,7 +213,7 @@ def best_labels(rows: Table | Array, truth: CohortTruth) -> Ints:
     """
     if isinstance(rows, np.ndarray):
         rows = pd.DataFrame(rows, columns=list(truth.conditions))
-    # a missing cell is refused: as a level, it is none of the two
+    # missing cells are refused: they are neither of the two levels
     schema = Schema(tuple(Variable(name, ("0", "1")) for name in truth.conditions), "level")
     cells = encode(rows, schema).codes
     odds = np.log(truth.chances) - np.log1p(-truth.chances)
@@ -225,7 +224,7 @@ def best_labels(rows: Table | Array, truth: CohortTruth) -> Ints:
 
 @cache
 def planted() -> CohortTruth:
-    """Return the planted mixture, without labels.
+    """The planted mixture, without labels.
 
     A cell of (cluster, condition) that table 8 of Fendler et al. (2026) marks has the chance
     that `marked_chances` gives it. Of the others, with b_q for the condition, d_c for the
@@ -254,7 +253,7 @@ def planted() -> CohortTruth:
 
 
 def marked_chances() -> Floats:
-    """Return the chances of the marked cells: (cluster, condition), NaN elsewhere.
+    """Chances of the marked cells: (cluster, condition), NaN elsewhere.
 
     With π for the prevalence in the cohort: π/2 for a low condition, less where few are of the
     sex that can have it; π^(1/6) for one that is named; 0.95 for one that stands for a group, or
@@ -273,29 +272,29 @@ def marked_chances() -> Floats:
         (FLAG, np.full_like(share, FLAG_CHANCE), MARKED_ROOM),
         (MEMBER, share**MEMBER_POWER, MARKED_ROOM),
     ):
-        wanted = np.where(marks == mark, np.minimum(aim, most), 0.0)
-        people = facts.weights @ wanted
-        left = room * share - used
-        factor = np.minimum(1.0, np.divide(left, people, out=np.ones_like(left), where=people > 0))
-        chances = np.where(marks == mark, factor * wanted, chances)
+        target = np.where(marks == mark, np.minimum(aim, most), 0.0)
+        people = facts.weights @ target
+        free = room * share - used
+        factor = np.minimum(1.0, np.divide(free, people, out=np.ones_like(free), where=people > 0))
+        chances = np.where(marks == mark, factor * target, chances)
         used += factor * people
     return np.where(marks == LOW, LOW_FACTOR * share * np.minimum(_relative(able), 1.0), chances)
 
 
 def _able() -> Floats:
-    """Return the share of each cluster that can have the condition: (cluster, condition)."""
+    """Share of each cluster that can have the condition: (cluster, condition)."""
     facts = read_facts()
     women = facts.clusters["female"].to_numpy()[:, np.newaxis]
     return np.select([facts.only("male"), facts.only("female")], [1.0 - women, women], 1.0)
 
 
 def _relative(able: Floats) -> Floats:
-    """Return that share relative to the one in the cohort: (cluster, condition)."""
+    """That share relative to the share in the cohort: (cluster, condition)."""
     return able / (read_facts().weights @ able)
 
 
 def _with_prevalences(fixed: Floats, offsets: Floats) -> CohortTruth:
-    """Return the mixture whose unmarked cells are expit(b_q + offset), b_q by Newton's method.
+    """Mixture whose unmarked cells are expit(b_q + offset), b_q by Newton's method.
 
     Parameters
     ----------
@@ -306,23 +305,23 @@ def _with_prevalences(fixed: Floats, offsets: Floats) -> CohortTruth:
     unmarked, base = facts.marks == UNMARKED, logit(share)
     while True:
         chances = np.where(unmarked, expit(base + offsets), fixed)
-        found = prevalence(chances)
-        gap = share - weights @ found
+        shares = prevalence(chances)
+        gap = share - weights @ shares
         if np.abs(gap).max() < EXACT:
             nobody = np.zeros(0, dtype=np.int64)
-            return CohortTruth(nobody, weights, CONDITIONS, chances, at_least_two(chances), found)
+            return CohortTruth(nobody, weights, CONDITIONS, chances, at_least_two(chances), shares)
         slope = weights @ np.where(unmarked, chances * (1.0 - chances), 0.0)
         # the slope leaves out the drawing again, which is weak; a long first step may overshoot
         base += np.clip(gap / slope, -1.0, 1.0)
 
 
 def at_least_two(chances: Floats) -> Floats:
-    """Return the probability of two conditions or more: (cluster,) from (cluster, condition)."""
+    """Probability of two conditions or more: (cluster,) from (cluster, condition)."""
     return 1.0 - _none(chances) - _exactly_one(chances)
 
 
 def prevalence(chances: Floats) -> Floats:
-    """Return the share with each condition among those with at least two: (cluster, condition).
+    """Share with each condition among those with at least two: (cluster, condition).
 
     Who has a condition has at least two if one of the others is there as well.
     """
@@ -331,10 +330,10 @@ def prevalence(chances: Floats) -> Floats:
 
 
 def count_moments(chances: Floats) -> tuple[Floats, Floats]:
-    """Return the mean and the mean square of the number of conditions, at least two: (cluster,)."""
+    """Mean and mean square of the number of conditions, at least two: (cluster,)."""
     mean, variance = chances.sum(axis=1), (chances * (1.0 - chances)).sum(axis=1)
-    one, share = _exactly_one(chances), at_least_two(chances)
-    return (mean - one) / share, (variance + mean**2 - one) / share
+    single, share = _exactly_one(chances), at_least_two(chances)
+    return (mean - single) / share, (variance + mean**2 - single) / share
 
 
 def _none(chances: Floats) -> Floats:
@@ -346,7 +345,7 @@ def _exactly_one(chances: Floats) -> Floats:
 
 
 class Lives(NamedTuple):
-    """Distributions of what is known of a person beside the conditions, given the cluster.
+    """Distributions of a person's other variables, given the cluster.
 
     Attributes
     ----------
@@ -354,7 +353,7 @@ class Lives(NamedTuple):
     entry : (cluster, age), probability of each age at entry.
     died : (cluster, age), probability of death by age at entry.
     years : (cluster, age, year), probability of each number of years from entry to death.
-    female : (cluster,), probability of a woman where no condition tells the sex.
+    female : (cluster,), probability of a woman where no condition determines the sex.
     """
 
     ages: Ints
@@ -366,7 +365,7 @@ class Lives(NamedTuple):
 
 @cache
 def lives() -> Lives:
-    """Return the distributions, such that each cluster has the figures of table 11.
+    """Distributions of other variables that give each cluster the figures of table 11.
 
     Age at entry is a gamma variable above 80, in whole years, with the mean and standard
     deviation of table 6 in the cohort; a cluster that dies older by a year enters older by a
@@ -385,8 +384,8 @@ def lives() -> Lives:
     mean = (at_entry["mean"] - ages[0] + 0.5 + shift)[:, np.newaxis]
     variance = at_entry["sd"] ** 2 - 1 / 12 - facts.weights @ shift**2
     edges = np.arange(len(ages) + 1)
-    below = gammainc(mean**2 / variance, edges * mean / variance)
-    entry = _normalised(np.diff(below, axis=1))
+    cumulative = gammainc(mean**2 / variance, edges * mean / variance)
+    entry = _normalised(np.diff(cumulative, axis=1))
 
     def death(intercept: Floats) -> Floats:
         chance = expit(intercept[:, np.newaxis] + DEATH_BY_AGE * older)
@@ -411,17 +410,17 @@ def lives() -> Lives:
 
 
 def _open_female() -> Floats:
-    """Return the share of women where no condition tells the sex: (cluster,).
+    """Share of women where no condition determines the sex: (cluster,).
 
-    Who has a condition of men is one, who has one of women and none of men is a woman; the
-    others make the share of women in the cluster that of table 11.
+    A person with a condition of men is a man, another with one of women is a woman; the others
+    complete the share of women in the cluster to that of table 11.
     """
     facts, chances = read_facts(), planted().chances
     men, women = facts.only("male"), facts.only("female")
 
-    def without(some: Bools) -> Floats:
-        none = np.prod(1.0 - chances[:, some], axis=1)
-        return none * at_least_two(chances[:, ~some]) / planted().at_least_two
+    def without(conditions: Bools) -> Floats:
+        absent = np.prod(1.0 - chances[:, conditions], axis=1)
+        return absent * at_least_two(chances[:, ~conditions]) / planted().at_least_two
 
     open_to_both = without(men | women)
     surely = without(men) - open_to_both
@@ -429,7 +428,7 @@ def _open_female() -> Floats:
 
 
 def _solve(function: Callable[[Floats], Floats], target: Floats) -> Floats:
-    """Return the arguments, (cluster,), where an increasing function takes its targets."""
+    """Arguments, (cluster,), where an increasing function takes its targets."""
     lower, upper = np.full(len(target), -5.0), np.full(len(target), 5.0)
     for _ in range(50):
         middle = (lower + upper) / 2
@@ -443,12 +442,12 @@ def _normalised(masses: Floats) -> Floats:
 
 
 def draw_people(start: int, stop: int, seed: int) -> tuple[pd.DataFrame, Ints]:
-    """Return the rows from `start` to before `stop` of the endless cohort of a seed."""
-    first, last = start // BLOCK, (stop - 1) // BLOCK
-    tables, labels = zip(*[_draw_block(b, seed) for b in range(first, last + 1)], strict=True)
-    kept = slice(start - first * BLOCK, stop - first * BLOCK)
-    table = pd.concat(tables, ignore_index=True).iloc[kept]
-    return table.reset_index(drop=True), np.concatenate(labels)[kept]
+    """Draw the rows `start` to before `stop` of the endless cohort of a seed."""
+    begin, end = start // BLOCK, (stop - 1) // BLOCK
+    tables, labels = zip(*[_draw_block(b, seed) for b in range(begin, end + 1)], strict=True)
+    rows = slice(start - begin * BLOCK, stop - begin * BLOCK)
+    table = pd.concat(tables, ignore_index=True).iloc[rows]
+    return table.reset_index(drop=True), np.concatenate(labels)[rows]
 
 
 def _draw_block(block: int, seed: int) -> tuple[pd.DataFrame, Ints]:
@@ -460,15 +459,15 @@ def _draw_block(block: int, seed: int) -> tuple[pd.DataFrame, Ints]:
     female = ~man & (woman | (rng.random(BLOCK) < lives().female[labels]))
     shares = np.array([list(facts.summary["regions"].values())])
     region = draw_categories(rng, shares, everyone)
-    given = lives()
-    age = draw_categories(rng, given.entry, labels)
-    died = rng.random(BLOCK) < given.died[labels, age]
-    by_group = given.years.reshape(-1, given.years.shape[-1])
-    years = draw_categories(rng, by_group, labels * len(given.ages) + age)
-    entry = given.ages[age]
+    laws = lives()
+    age = draw_categories(rng, laws.entry, labels)
+    died = rng.random(BLOCK) < laws.died[labels, age]
+    by_group = laws.years.reshape(-1, laws.years.shape[-1])
+    years = draw_categories(rng, by_group, labels * len(laws.ages) + age)
+    entry = laws.ages[age]
     regions = pd.Index(list(facts.summary["regions"]), dtype="str")
     sexes = pd.Index(["female", "male"], dtype="str")
-    outside = {
+    columns = {
         "age_at_entry": entry,
         "sex": pd.Categorical.from_codes(1 - female, sexes),
         "region": pd.Categorical.from_codes(region, regions),
@@ -476,16 +475,16 @@ def _draw_block(block: int, seed: int) -> tuple[pd.DataFrame, Ints]:
         "age_at_death": np.where(died, entry + years, np.nan),
     }
     conditions = pd.DataFrame(cells, columns=list(CONDITIONS))
-    return pd.concat([pd.DataFrame(outside), conditions], axis=1), labels
+    return pd.concat([pd.DataFrame(columns), conditions], axis=1), labels
 
 
 def _draw_cells(rng: Rng, labels: Ints) -> Bytes:
-    """Draw conditions, again and again for who has fewer than two: (row, condition)."""
+    """Draw conditions, with rejection of people with fewer than two: (row, condition)."""
     chances = planted().chances
     cells = np.empty((len(labels), chances.shape[1]), dtype=np.uint8)
     todo = np.arange(len(labels))
     while todo.size:
-        drawn = rng.random((len(todo), chances.shape[1])) < chances[labels[todo]]
-        cells[todo] = drawn
-        todo = todo[np.count_nonzero(drawn, axis=1) < 2]
+        proposal = rng.random((len(todo), chances.shape[1])) < chances[labels[todo]]
+        cells[todo] = proposal
+        todo = todo[np.count_nonzero(proposal, axis=1) < 2]
     return cells

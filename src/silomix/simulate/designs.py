@@ -1,4 +1,4 @@
-"""Tables of the designs of Fendler et al. (2026), and tables like a schema."""
+"""Simulated tables of the designs of Fendler et al. (2026), and tables like a schema."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ _DRIFT_STREAM, _MISSING_STREAM = 0x647266, 0x6D6973
 
 
 def schema_of(variables: str) -> Schema:
-    """Return ten variables, x1 … x10, by a word of `VARIABLES`."""
+    """Ten variables, x1 … x10, of the kinds named by a word of `VARIABLES`."""
     kinds = enumerate(VARIABLES[variables], 1)
     return Schema(tuple(Variable(f"x{q}", *kind) for q, kind in kinds))
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What a simulated table was drawn from.
+    """True parameters and labels of a simulated table.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Truth:
     weights_by_silo : (silo, cluster), the probabilities the labels of a silo were drawn from.
     probabilities : (cluster, parameter), the profiles that the silos share, columns as in `levels`:
         level probabilities; of numbers, mean and standard deviation, of counts, the rate.
-    levels : what each column stands for: (variable, level), or (variable, "mean"), "sd" or "rate".
+    levels : of each column, (variable, level), or (variable, "mean"), "sd" or "rate".
     silos : their names, in the order of `weights_by_silo` and of the table.
     probabilities_by_silo : (silo, cluster, parameter), each silo's own profiles; without drift,
         the shared ones.
@@ -170,9 +170,9 @@ def simulate(
         weights = _weights_of_table_1(_PRESENT[design], silos)
     clusters, concentration = weights.shape[1], 0.1 if appendix else SEPARABILITIES[word]
     shared = _draw_profiles(rng, schema, clusters, concentration, MEAN_SPREADS[word])
-    # streams of their own: neither drift nor empty cells change a cluster or a label
-    own, holes = (np.random.default_rng([seed, s]) for s in (_DRIFT_STREAM, _MISSING_STREAM))
-    by_silo = draw_drift(own, schema, shared, kappa, silos)
+    # separate streams: neither drift nor empty cells change a cluster or a label
+    drift_rng, holes = (np.random.default_rng([seed, s]) for s in (_DRIFT_STREAM, _MISSING_STREAM))
+    by_silo = draw_drift(drift_rng, schema, shared, kappa, silos)
     missing = holes.random((rows, 10)) < (MISSING if variables == "mixed" else 0.0)
     return draw_silos(rng, schema, sizes, weights, shared, by_silo, missing=missing)
 
@@ -193,9 +193,9 @@ def draw_silos(
     ----------
     sizes : (silo,), rows of each.
     weights : (silo, cluster).
-    probabilities : (cluster, parameter), what the silos share.
-    by_silo : (silo, cluster, parameter), what the rows are drawn from.
-    missing : (row, variable), which cells are empty; none when left out.
+    probabilities : (cluster, parameter), profiles that the silos share.
+    by_silo : (silo, cluster, parameter), profiles of the rows.
+    missing : (row, variable), whether a cell is empty; none by default.
 
     Returns
     -------
@@ -241,22 +241,22 @@ def draw_drift(
     """
     by_silo = np.tile(probabilities, (silos, 1, 1))
     for (variable, columns), k in zip(_columns(schema), kappa, strict=True):
-        own = by_silo[:, :, columns]
+        part = by_silo[:, :, columns]
         if np.isinf(k):
             continue
         if variable.kind == "gaussian":
-            own[..., 0] += own[..., 1] / np.sqrt(k + 1) * rng.standard_normal(own.shape[:2])
+            part[..., 0] += part[..., 1] / np.sqrt(k + 1) * rng.standard_normal(part.shape[:2])
         elif variable.kind == "poisson":
-            own[:] = rng.standard_gamma((k + 1) * own) / (k + 1)
+            part[:] = rng.standard_gamma((k + 1) * part) / (k + 1)
         else:
-            own[:] = _draw_dirichlets(rng, k * own)
+            part[:] = _draw_dirichlets(rng, k * part)
     return by_silo
 
 
 def _draw_dirichlets(rng: Rng, shapes: Floats) -> Floats:
     """Draw from a Dirichlet along the last axis, (…, level); a shape of 0 gives 0.
 
-    By the logarithm of gamma variables, which themselves underflow where shapes are tiny.
+    Uses logarithms of gamma variables, which underflow for tiny shapes.
     """
     with np.errstate(divide="ignore"):
         logs = np.log(rng.standard_gamma(shapes + 1)) + np.log(rng.random(shapes.shape)) / shapes
@@ -265,7 +265,7 @@ def _draw_dirichlets(rng: Rng, shapes: Floats) -> Floats:
 
 
 def _check_drift(drift: float | Sequence[float] | None) -> Floats:
-    """Return κ of each variable: (variable,)."""
+    """Value of κ for each variable: (variable,)."""
     variables = (10,)
     kappa = np.asarray(np.inf if drift is None else drift, dtype=np.float64)
     if kappa.shape not in ((), variables) or not (kappa > 0).all():
@@ -317,19 +317,19 @@ def simulate_like(
         raise SettingsError(f"a variable is named {SILO_COLUMN!r}: rename it, or leave silos out")
     at_least("seed", seed, 0)
     rng = np.random.default_rng(seed)
-    known = Schema(schema.categories)
-    probabilities = _draw_profiles(rng, known, clusters, SEPARABILITIES["easy"])
+    categories = Schema(schema.categories)
+    probabilities = _draw_profiles(rng, categories, clusters, SEPARABILITIES["easy"])
     labels = rng.integers(clusters, size=rows)
-    cells = _draw_cells(rng, known, probabilities, labels)
+    cells = _draw_cells(rng, categories, probabilities, labels)
     cells[rng.random(cells.shape) < missing] = np.nan
     silo = None if silos is None else np.repeat(names, _balanced(rows, names))
-    return _table(known, cells, silo)
+    return _table(categories, cells, silo)
 
 
 def _weights_of_table_1(present: tuple[range, ...], silos: int) -> Floats:
-    """Return (silo, cluster): equal weights for the clusters each silo has."""
-    clusters = range(max(held.stop for held in present))
-    weights = [[(c in held) / len(held) for c in clusters] for held in present]
+    """Equal weights for the clusters that each silo has: (silo, cluster)."""
+    clusters = range(max(clusters_of.stop for clusters_of in present))
+    weights = [[(c in clusters_of) / len(clusters_of) for c in clusters] for clusters_of in present]
     return np.array([weights[silo % len(present)] for silo in range(silos)])
 
 
@@ -341,7 +341,7 @@ def _family(schema: Schema) -> Product:
 
 
 def _columns(schema: Schema) -> Iterator[tuple[Variable, slice]]:
-    """Yield each variable, and where its parameters are."""
+    """Yield each variable, and the slice of its parameters."""
     edges = pairwise(_family(schema).starts)
     return zip(schema.variables, (slice(*ends) for ends in edges), strict=True)
 
@@ -356,18 +356,18 @@ def _draw_profiles(
     concentration : of the Dirichlet that level probabilities come from.
     spread : of the clusters' means of numbers, one of `MEAN_SPREADS`.
     """
-    drawn = []
+    parts = []
     for variable in schema.variables:
         if variable.kind == "gaussian":
             means = rng.normal(CENTRE, spread * TYPICAL, clusters)
             spreads = TYPICAL * rng.uniform(NARROWEST, WIDEST, clusters)
-            drawn.append(np.stack([means, spreads], axis=1))
+            parts.append(np.stack([means, spreads], axis=1))
         elif variable.kind == "poisson":
-            drawn.append(rng.gamma(RATE_SHAPE, RATE_MEAN / RATE_SHAPE, (clusters, 1)))
+            parts.append(rng.gamma(RATE_SHAPE, RATE_MEAN / RATE_SHAPE, (clusters, 1)))
         else:
             shapes = np.full(len(variable.levels), concentration)
-            drawn.append(rng.dirichlet(shapes, clusters))
-    return np.hstack(drawn)
+            parts.append(rng.dirichlet(shapes, clusters))
+    return np.hstack(parts)
 
 
 def draw_categories(rng: Rng, probabilities: Floats, group: Ints) -> Ints:
@@ -383,20 +383,20 @@ def draw_categories(rng: Rng, probabilities: Floats, group: Ints) -> Ints:
 
 
 def _draw_cells(rng: Rng, schema: Schema, profiles: Floats, group: Ints) -> Floats:
-    """Draw each row's numbers, or of categories the codes, given its group: (row, variable)."""
+    """Draw each row's numbers, or codes of categories, given its group: (row, variable)."""
     cells = np.empty((len(group), len(schema.variables)))
     for q, (variable, columns) in enumerate(_columns(schema)):
-        own = profiles[:, columns]
+        parameters = profiles[:, columns]
         if variable.kind == "categorical":
-            cells[:, q] = draw_categories(rng, own, group)
+            cells[:, q] = draw_categories(rng, parameters, group)
         else:
             draw = rng.normal if variable.kind == "gaussian" else rng.poisson
-            cells[:, q] = draw(*own[group].T)
+            cells[:, q] = draw(*parameters[group].T)
     return cells
 
 
 def _balanced(rows: int, silos: Sequence[str]) -> Ints:
-    """Return the rows of each silo, as equal as possible, the first silos one longer."""
+    """Rows of each silo, as equal as possible, the first silos one longer."""
     return rows // len(silos) + (np.arange(len(silos)) < rows % len(silos)).astype(np.int64)
 
 
@@ -418,7 +418,7 @@ def _table(schema: Schema, cells: Floats, silo: Array | None = None) -> pd.DataF
 
 
 def _silo_names(silos: int | Sequence[str], rows: int) -> tuple[str, ...]:
-    """Return the names of the silos, checked, with at least one row for each."""
+    """Names of the silos, checked, with at least one row for each."""
     at_least("rows", rows, 1)
     if isinstance(silos, int | float | np.number):
         at_least("silos", silos, 1)

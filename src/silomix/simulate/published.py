@@ -1,4 +1,4 @@
-"""What Fendler et al. (2026) publish on their cohort, and how near a drawn one comes to it."""
+"""Figures of Fendler et al. (2026) on their cohort, and comparison of a simulated one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Figure = tuple[int, str, int | None, float, float]
 
-# How table 8 marks a condition in a cluster; the last three are high, the strongest last.
+# Marks of a condition in a cluster in table 8; the last three mean high, the strongest last.
 LOW, UNMARKED, MEMBER, NAMED, FLAG = -1, 0, 1, 2, 3
 
 
@@ -45,13 +45,13 @@ class Facts(NamedTuple):
     marks: Ints
 
     def only(self, sex: str) -> Bools:
-        """Return which conditions only that sex can have: (condition,)."""
+        """Whether only that sex can have a condition: (condition,)."""
         return (self.conditions["sex"] == sex).to_numpy()
 
 
 @cache
 def read_facts() -> Facts:
-    """Return the published figures, as they are in `facts.json`."""
+    """The published figures in `facts.json`."""
     file = resources.files("silomix.simulate") / "facts.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     conditions = pd.DataFrame(content["conditions"]["items"]).set_index("name")
@@ -75,16 +75,16 @@ def read_facts() -> Facts:
 
 
 def compare_with_published(table: pd.DataFrame, truth: CohortTruth) -> pd.DataFrame:
-    """Return the figures of the paper's tables beside those of a drawn cohort.
+    """Compare the figures of the paper's tables with those of a simulated cohort.
 
     Parameters
     ----------
-    table, truth : as `simulate_cohort` returns them.
+    table, truth : from `simulate_cohort`.
 
     Returns
     -------
     One row per figure: table (its number in Fendler et al., 2026), figure, cluster (from 1 on,
-    or none), published, drawn, difference. A cluster that nobody was drawn from has NaN.
+    or none), published, drawn, difference. A cluster without people has NaN.
     """
     columns = ["table", "figure", "cluster", "published", "drawn"]
     frame = pd.DataFrame(_figures(table, truth), columns=columns)
@@ -101,8 +101,8 @@ def _figures(table: pd.DataFrame, truth: CohortTruth) -> Iterator[Figure]:
     yield 6, "died", None, summary["mortality"], people["died"].mean()
     yield 6, "female", None, summary["female"], people["female"].mean()
     for name in ("age_at_entry", "age_at_death", "conditions"):
-        drawn = people[name].agg(["mean", "std", "min", "max"])
-        for (word, published), value in zip(summary[name].items(), drawn, strict=True):
+        simulated = people[name].agg(["mean", "std", "min", "max"])
+        for (word, published), value in zip(summary[name].items(), simulated, strict=True):
             yield 6, f"{name.replace('_', ' ')}: {word}", None, published, value
     for region, share in summary["regions"].items():
         yield 6, region, None, share, (table["region"] == region).mean()

@@ -1,4 +1,4 @@
-"""What was decided: every setting of a study, its file and digest; what a silo lets out."""
+"""Settings of a study, its file and digest; the policy of a silo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the keywords of a call to a study: words, presets and derived defaults resolved."""
+"""Turn the keywords of a call into a study: words, presets and derived defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-# What other programs call a keyword: scikit-learn, StepMix, poLCA, PReMiuM, mclust, Stan, PyMC.
+# Names of a keyword in scikit-learn, StepMix, poLCA, PReMiuM, mclust, Stan and PyMC.
 CALLED_ELSEWHERE = {
     "clusters components": "n_clusters n_components n_classes nclass nclusters nClus k K G",
     "seed random_state": "random_state seed rng set_seed",
@@ -38,7 +38,7 @@ CALLED_ELSEWHERE = {
     "frequency": "sample_weight freq",
 }
 
-# Draws that each silo keeps, about, when neither `kept` nor `thin` is given.
+# Approximate number of draws that a silo keeps when neither `kept` nor `thin` is given.
 KEPT = 2_000
 
 
@@ -47,11 +47,11 @@ class Setting(NamedTuple):
 
     Attributes
     ----------
-    path : where it stands in the study file.
-    type : what its value may be, as annotated; a word or a record where there are options.
-    default : when it is left out; None where it is derived from others.
+    path : its place in the study file.
+    type : the annotated type of its value; a word or a record where there are options.
+    default : its value when it is left out; None where it is derived from others.
     text : which value to choose, and why.
-    panel : of the commands' help pages; None for no option.
+    panel : the panel of the commands' help pages; None if it is not an option.
     paper : the paper's value; None if it is the default.
     """
 
@@ -64,26 +64,26 @@ class Setting(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words that it takes, the default first."""
-        found = dict.fromkeys([self.default, *_inside(self.type)])
-        return tuple(word for word in found if isinstance(word, str))
+        """Words that it accepts, the default first."""
+        values = dict.fromkeys([self.default, *_inside(self.type)])
+        return tuple(word for word in values if isinstance(word, str))
 
     @property
     def kind(self) -> type:
-        """The type of a value that is no record; int where it may be a number or a word."""
-        inside = [self.type, *_inside(self.type)]
-        return next((kind for kind in (int, float, bool) if kind in inside), str)
+        """Type of a value that is not a record; int where it may be a number or a word."""
+        types = [self.type, *_inside(self.type)]
+        return next((kind for kind in (int, float, bool) if kind in types), str)
 
     @property
     def help(self) -> str:
-        """What it is for, its default, and the paper's value."""
+        """Purpose, default, and the paper's value."""
         values = {"default": self.default, "paper:": self.paper}
-        shown = [f"{what} {value}".lower() for what, value in values.items() if value is not None]
-        return f"{self.text.removesuffix('.')} ({'; '.join(shown)})." if shown else self.text
+        notes = [f"{label} {value}".lower() for label, value in values.items() if value is not None]
+        return f"{self.text.removesuffix('.')} ({'; '.join(notes)})." if notes else self.text
 
 
 def _inside(annotation: Any) -> Iterator[Any]:
-    """Yield what stands inside an annotation; of a record, inside that of its main setting."""
+    """Yield the types inside an annotation; of a record, those of its main setting."""
     if isinstance(annotation, type) and issubclass(annotation, Record):
         annotation = annotation.model_fields[annotation.main].annotation
     for inner in get_args(annotation):
@@ -92,7 +92,7 @@ def _inside(annotation: Any) -> Iterator[Any]:
 
 
 def _declared(record: type[Record], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Setting]]:
-    """Yield the keywords that a record declares, and those that records inside it declare."""
+    """Yield the keywords that a record and its inner records declare."""
     for name, field in record.model_fields.items():
         kinds = [field.annotation, *get_args(field.annotation)]
         tables = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Record)]
@@ -101,13 +101,13 @@ def _declared(record: type[Record], path: tuple[str, ...] = ()) -> Iterator[tupl
             main = (tables[0].main,) if tables else ()
             default = getattr(field.default, main[0]) if main else field.default
             default = None if extra.get("derived") else default
-            shown = field.description or "", extra["panel"], extra.get("paper")
-            yield name, Setting((*path, name, *main), field.annotation, default, *shown)
+            details = field.description or "", extra["panel"], extra.get("paper")
+            yield name, Setting((*path, name, *main), field.annotation, default, *details)
         for table in tables:
             yield from _declared(table, (*path, name))
 
 
-# Every keyword, from where it is declared; those of methods that share a table once.
+# Every keyword, as declared; those of methods that share a table appear once.
 SETTINGS: dict[str, Setting] = dict(_declared(Study))
 SETTINGS["kept"] = Setting(
     path=("schedule", "kept"),
@@ -118,9 +118,9 @@ SETTINGS["kept"] = Setting(
 )
 PATHS: dict[str, KeyPath] = {name: setting.path for name, setting in SETTINGS.items()}
 
-# What else follows from a known number of clusters, unless it is given. No component is spare, so
-# the prior of the weights need not empty any: it is uniform, as is a silo's share of it, and the
-# largest that silos' policies allow.
+# Defaults when the number of clusters is known. No component is spare, so the prior of the weights
+# need not empty any: it is uniform, as is a silo's fraction of it, and the largest that silos'
+# policies allow.
 KNOWN_CLUSTERS = {"alpha": 1.0, "matching": Hungarian(absorb=0), "one_cluster": False}
 
 # Named sets of keywords: "paper" is the method of Fendler et al. (2026); "files" is for silos that
@@ -135,13 +135,13 @@ PRESETS: dict[str, dict[str, object]] = {
 
 
 def show_keywords(function: F, keywords: Mapping[str, object] | None = None) -> F:
-    """Show what a function takes as `**settings` in its signature and docstring.
+    """Document in signature and docstring what a function accepts as `**settings`.
 
-    `keywords` are names with their defaults; when left out, the settings of a study.
+    `keywords` are names with their defaults; by default the settings of a study.
     """
-    own = [one for one in signature(function).parameters.values() if one.kind != one.VAR_KEYWORD]
-    named = {one.name for one in own}
-    defaults = keywords or {name: one.default for name, one in SETTINGS.items()}
+    own = [p for p in signature(function).parameters.values() if p.kind != p.VAR_KEYWORD]
+    named = {p.name for p in own}
+    defaults = keywords or {name: p.default for name, p in SETTINGS.items()}
     shown = {name: default for name, default in defaults.items() if name not in named}
     own += [Parameter(name, Parameter.KEYWORD_ONLY, default=shown[name]) for name in shown]
     function.__signature__ = Signature(own)  # type: ignore[attr-defined]
@@ -151,7 +151,7 @@ def show_keywords(function: F, keywords: Mapping[str, object] | None = None) -> 
 
 
 def default_thin(iterations: int, burn_in: int, chains: int, kept: int = KEPT) -> int:
-    """Return the widest thinning that keeps `kept` draws of a silo over all its chains.
+    """Widest thinning that keeps `kept` draws of a silo over all its chains.
 
     A run too short for that many draws is not thinned.
     """
@@ -177,10 +177,10 @@ def make_study(
     silos : their names, in the order that random streams are dealt in.
     preset : "paper" for the method of Fendler et al. (2026), "files" for silos that answer by
         file, "network" for silos that are online; other keywords override it.
-    rows : by silo, about how many rows it has; the coordinator refuses a release of other numbers.
-    other : a level for values that are not among a variable's levels; it is added where there is
-        none of that name. Without it such values are refused.
-    settings : those of `fit`, by word or, where there are options, by record. Left out,
+    rows : by silo, its approximate number of rows; other numbers are refused by the coordinator.
+    other : a level for values that are not among a variable's levels; it is added where it is
+        absent. Without it such values are refused.
+    settings : those of `fit`, by word or, where there are options, by record. By default
         `burn_in` is half of `iterations` and `thin` keeps about `kept` draws of each silo.
 
     Raises
@@ -208,55 +208,55 @@ def make_study(
     methods = _state({"matching": Evidence(), "solver": Lbfgs()})
     if schema.numbers:
         methods |= _state({"oracle": "federated"})  # distinct rows of numbers would be the rows
-    if (known := stated.get(PATHS["clusters"])) is not None:
+    if (clusters := stated.get(PATHS["clusters"])) is not None:
         methods |= _state(KNOWN_CLUSTERS)
         with suppress(SettingsError):  # of what makes no sense, the validation complains once
-            methods |= _state({"components": at_least("clusters", known, 2)})
+            methods |= _state({"components": at_least("clusters", clusters, 2)})
     values = methods | (_state(PRESETS[preset]) if preset else {}) | stated
     document: dict[str, Any] = {
         "missing": schema.missing,
         "silos": silos,
-        "variables": [describe(_with_other(one, other)) for one in schema.variables],
+        "variables": [describe(_with_other(variable, other)) for variable in schema.variables],
     }
     if rows is not None:
         document["rows"] = {**check_mapping("rows", rows, "silo")}
     values = _derive_radius(_derive_start(_derive_schedule(values)))
-    for (*tables, last), value in values.items():
+    for (*tables, key), value in values.items():
         table = document
         for name in tables:
             table = table.setdefault(str(name), {})
-        table[str(last)] = value
+        table[str(key)] = value
     keywords = {path: name for name, path in PATHS.items()}
     return validate(Study, document, source="these settings", keywords=keywords)
 
 
 def _with_other(variable: Variable, other: str | None) -> Variable:
-    """Return the variable with a level for values that have none, unless it is made of numbers."""
+    """A variable with a level for unknown values, unless it is made of numbers."""
     is_plain = variable.kind == "categorical" and variable.spike is None and not variable.edges
     if other is None or not is_plain:
         return variable
     return replace(variable, levels=tuple(dict.fromkeys((*variable.levels, other))), other=other)
 
 
-def check_keywords(preset: str | None, given: Collection[str], known: Collection[str]) -> None:
-    """Refuse keywords that are not known, and presets that nobody made."""
+def check_keywords(preset: str | None, names: Collection[str], known: Collection[str]) -> None:
+    """Reject unknown keywords and presets."""
     if preset is not None:
         one_of("preset", preset, PRESETS)
-    unknown = {name: meant(name, known) for name in given if name not in known}
+    unknown = {name: meant(name, known) for name in names if name not in known}
     if unknown:
         problems = [((name,), f"is not a keyword{hint}") for name, hint in unknown.items()]
         raise refusal("these settings", problems)
 
 
 def meant(name: str, known: Collection[str]) -> str:
-    """Return which keyword an unknown one probably meant; all of them where that is not clear."""
-    if here := called_here(name, known):
-        return f" (here it is {' or '.join(map(repr, here))})"
+    """Hint at the keyword that an unknown one probably meant; all of them where that is unclear."""
+    if ours := called_here(name, known):
+        return f" (here it is {' or '.join(map(repr, ours))})"
     return did_you_mean(name, known) or f"; the keywords are {', '.join(known)}"
 
 
 def called_here(name: str, known: Collection[str]) -> list[str]:
-    """Return what is known here of what other programs call by a name."""
+    """Our names for a keyword of other programs."""
     for ours, theirs in CALLED_ELSEWHERE.items():
         if name.casefold() in theirs.casefold().split():
             return [word for word in ours.split() if word in known]
@@ -264,25 +264,25 @@ def called_here(name: str, known: Collection[str]) -> list[str]:
 
 
 def _state(keywords: Mapping[str, object]) -> dict[KeyPath, Any]:
-    """Return the value that the keywords give to each place in the study file."""
+    """Values that the keywords give, by place in the study file."""
     stated: dict[KeyPath, Any] = {}
     for keyword, value in keywords.items():
         for path, leaf in _leaves(PATHS[keyword], value):
             if path in stated:
                 name = next(name for name in PATHS if PATHS[name] == path)
-                both = f"{quote(stated[path])} and {quote(leaf)}"
-                raise SettingsError(f"{{{name}}} is given twice, as {both}", **{name: None})
+                values = f"{quote(stated[path])} and {quote(leaf)}"
+                raise SettingsError(f"{{{name}}} is given twice, as {values}", **{name: None})
             stated[path] = leaf
     return stated
 
 
 def _leaves(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, object]]:
-    """Yield the places one keyword fills: of a record of options, its main one and those chosen.
+    """Yield the places that a keyword fills; of a record, its main setting and those chosen.
 
-    The options left at their defaults are not stated: a preset may fill them.
+    Options left at their defaults are not stated: a preset may fill them.
     """
-    *table, last = path
-    if not isinstance(value, Record) or last != value.main:
+    *table, key = path
+    if not isinstance(value, Record) or key != value.main:
         yield path, value
         return
     for name in {value.main: None, **dict.fromkeys(value.model_fields_set)}:
@@ -292,9 +292,9 @@ def _leaves(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, object]]:
 
 
 def _derive_schedule(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
-    """Fill in the burn-in and the thinning from the numbers that were given.
+    """Derive the burn-in and the thinning from the numbers that were given.
 
-    Numbers that make no sense are left for the validation to name.
+    Invalid numbers are left to the validation.
     """
     kept = at_least("kept", values.pop(PATHS["kept"], KEPT), 1)
     is_fixed = values.get(PATHS["strategy"]) == "exact"
@@ -312,9 +312,9 @@ def _derive_schedule(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
 
 
 def _derive_start(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
-    """Let the aggregation be as exact as a polish that follows needs: it forgets its start.
+    """Let the aggregation be rough before a polish, which forgets its starting point.
 
-    Without a polish the weights of the silos are the answer, and are found to full accuracy.
+    Without a polish the silos' weights are the result, and are computed to full accuracy.
     """
     polished = values.get(PATHS["polish"], Polish().rounds) != 0
     if not polished or values[PATHS["solver"]] != "lbfgs":
@@ -325,7 +325,7 @@ def _derive_start(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
 
 
 def _derive_radius(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
-    """Let the ball shrink as fast as the posterior does where the number of clusters is known.
+    """Let the ball shrink at the posterior's rate where the number of clusters is known.
 
     Fendler et al. (2026), discussion: (log n / n)^(1/2) for a finite mixture.
     """

@@ -1,4 +1,4 @@
-"""What a silo lets out: its own policy and `policy.toml`, which no coordinator can override."""
+"""A silo's disclosure policy, `policy.toml`, which no coordinator can override."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from silomix.study.settings import Study
 
-# No rule asks for more people than this.
+# Largest minimum count and rounding base.
 LARGEST_COUNT = 1_000_000
 
-# Exchanges that no study reaches.
+# A number of exchanges that no study reaches.
 UNLIMITED = 1_000_000_000
 
-# No study sets more.
+# Upper end of every limit.
 LARGEST = 2**62
 
 LONGEST_NAME = 60
@@ -56,14 +56,14 @@ Concentration = Annotated[float, Field(gt=0, le=LARGEST)]
 
 
 class Exchanges(Record):
-    """How many questions of each kind may be answered in one study: `[exchanges]`; 0 for none.
+    """Most questions of each kind that are answered in one study: `[exchanges]`; 0 for none.
 
     All are answered with exact numbers, which no rule rounds, and each is described
-    here by what it gives away: policy files and explained releases say the same. What is counted:
+    here by what it gives away: policy files and explained releases say the same. The units:
     for `divergence`, references made of other silos' releases; for `polish`, rounds, also those of
     the exact strategy; for `gradients`, points at which the log-likelihood and its gradient are
-    given, in a question about its starting points times draws; for `sharing`, sets of the releases
-    of all silos.
+    evaluated: starting points × draws in each question; for `sharing`, sets of the releases of all
+    silos.
 
     Attributes
     ----------
@@ -87,18 +87,18 @@ class Exchanges(Record):
     polish: Limit = 0
 
 
-# What each channel that no rule rounds tells, for whoever allows one.
+# What each exchange, which no rule rounds, gives away: a warning in policy files.
 GIVES_AWAY: dict[str, str] = {
     name: str(field.description).removesuffix(".") for name, field in Exchanges.model_fields.items()
 }
 
 
 class Limits(Record):
-    """What a study may ask of a silo: `[limits]`.
+    """Limits on what a study may ask of a silo: `[limits]`.
 
     Attributes
     ----------
-    components : the most of the silo's sampler.
+    components : the most components of the silo's sampler.
     minutes : the longest that sampling, or one question about every row, may take; of a polish, all
         rounds. The silo estimates it before any work (`silomix.silo.cost`).
     gigabytes : the most memory that these may take, estimated in the same way.
@@ -118,11 +118,11 @@ REPLACED = ("sweeps", "chains", "kept_draws", "points")
 
 
 class Policy(Record):
-    """What one silo lets out. The silo owns it, and every release says under which it was made.
+    """Disclosure policy of one silo. The silo owns it, and every release names it.
 
     Attributes
     ----------
-    name : what people call it; not part of the digest.
+    name : its name for people; not part of the digest.
     minimum_count : the fewest rows that a released number may stand for; 0 for no such rule.
     round_to : counts leave as multiples of this; 1 for no rounding.
     tiers : the kinds of release that may leave.
@@ -150,11 +150,11 @@ class Policy(Record):
 
     @property
     def has_rules(self) -> bool:
-        """Whether any count is changed on its way out."""
+        """Whether any released count is changed."""
         return self.minimum_count > 0 or self.round_to > 1
 
 
-# No rule at all: for rows that are in one hand already.
+# No rules: for rows that one owner has already.
 OPEN = Policy(
     name="open",
     minimum_count=0,
@@ -179,35 +179,35 @@ PRESETS: dict[str, Policy] = {
 
 
 def find_policy(policy: Policy | str | Path) -> Policy:
-    """Return a policy, the preset of that name, or what the policy file of that path says."""
+    """A policy: itself, the preset of that name, or the one in the file at that path."""
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str) and policy in PRESETS:
         return PRESETS[policy]
     # a word with neither folder nor suffix was meant to be a preset
     if Path(policy).name == policy and not Path(policy).suffix:
-        hint, known = did_you_mean(policy, PRESETS), ", ".join(PRESETS)
-        raise SettingsError(f"there is no policy {quote(policy)}{hint}; the presets are {known}")
+        hint, presets = did_you_mean(policy, PRESETS), ", ".join(PRESETS)
+        raise SettingsError(f"there is no policy {quote(policy)}{hint}; the presets are {presets}")
     return read_policy(policy)
 
 
 def echo(policy: Policy) -> dict[str, Any]:
-    """Return the policy as the plain values that a release carries."""
+    """The policy as plain values, as a release carries it."""
     return policy.model_dump(mode="json")
 
 
 def policy_digest(policy: Policy) -> str:
-    """Return the start of the SHA-256, in hexadecimal, of everything but the name."""
+    """Start of the SHA-256, in hexadecimal, of everything but the name."""
     return digest(policy, without="name")[:DIGEST_LENGTH]
 
 
 def exact_variables(study: Study) -> list[str]:
-    """Return the names of the variables whose sums no rule can round."""
+    """Names of the variables whose sums no rule can round."""
     return [v.name for v in study.table_schema.numbers if not KINDS[v.kind].has_rules]
 
 
 def check_study(study: Study, policy: Policy, silo: str) -> None:
-    """Refuse a study that sets more than the silo's policy lets it, before any work is done."""
+    """Refuse a study whose settings exceed the silo's policy, before any work is done."""
     limits = policy.limits
     exact = exact_variables(study)
     if exact and policy.has_rules:
@@ -242,7 +242,7 @@ def read_policy(path: str | Path) -> Policy:
     Raises
     ------
     SettingsError
-        With all that is wrong in the file, by the names it uses.
+        With all problems of the file, by the names it uses.
 
     Examples
     --------
@@ -260,8 +260,8 @@ def read_policy(path: str | Path) -> Policy:
             raise SettingsError(f"{error}\n{advice}") from None
     preset = document.pop("preset")
     if not isinstance(preset, str) or preset not in PRESETS:
-        known = ", ".join(map(repr, PRESETS))
-        raise SettingsError(f"{path}: preset is {quote(preset)}; it must be one of {known}")
+        presets = ", ".join(map(repr, PRESETS))
+        raise SettingsError(f"{path}: preset is {quote(preset)}; it must be one of {presets}")
     values = echo(PRESETS[preset])
     for table in ("exchanges", "limits"):
         if isinstance(document.get(table), dict):
@@ -281,16 +281,16 @@ def _update(document: dict[str, Any], path: str | Path) -> None:
     replaced = [key for key in REPLACED if isinstance(limits, dict) and key in limits]
     if replaced:
         preset = PRESETS[name if isinstance(name, str) and name in PRESETS else "default"].limits
-        kept = {key: value for key, value in document["limits"].items() if key not in REPLACED}
-        document["limits"] = {"minutes": preset.minutes, "gigabytes": preset.gigabytes} | kept
+        current = {key: value for key, value in document["limits"].items() if key not in REPLACED}
+        document["limits"] = {"minutes": preset.minutes, "gigabytes": preset.gigabytes} | current
         text = f"{path}: {listing(replaced)} of [limits] no longer mean anything and are ignored"
         warn(f"{text}; state minutes and gigabytes in their place")
 
 
 def write_policy(policy: Policy, path: str | Path) -> Path:
-    """Write the policy file, whole or not at all, and return its path.
+    """Write the policy file atomically, and return its path.
 
-    Next to each channel that it allows and no rule rounds, the file says what that gives away.
+    Above each exchange that it allows, which no rule rounds, the file says what that gives away.
 
     Examples
     --------
@@ -301,12 +301,12 @@ def write_policy(policy: Policy, path: str | Path) -> Path:
 
 
 def _with_warnings(policy: Policy) -> Iterator[str]:
-    """Yield the lines of a policy file."""
+    """Yield the lines of a policy file, with a warning above each exchange it allows."""
     table = ""
     for line in tomli_w.dumps(echo(policy)).splitlines():
         table = line if line.startswith("[") else table
         key, _, value = line.partition(" = ")
         if table == "[exchanges]" and key in GIVES_AWAY and value != "0":
-            told = f"{key} gives away {GIVES_AWAY[key]}"
-            yield from wrap(told, WIDTH, initial_indent="# ", subsequent_indent="# ")
+            warning = f"{key} gives away {GIVES_AWAY[key]}"
+            yield from wrap(warning, WIDTH, initial_indent="# ", subsequent_indent="# ")
         yield line

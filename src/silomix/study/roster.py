@@ -1,4 +1,4 @@
-"""The silos of a table: who is in the silo column, which rows are whose, what rows are called."""
+"""The silos of a table: their names, their rows, and the rows' identifiers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DIGITS = re.compile(r"([0-9]+)")
 SPLIT_STREAM = 0x73706C
-# Ids that a message names; the others are only counted.
+# Repeated identifiers that a message names; the others are only counted.
 MOST_NAMED = 3
 
 
@@ -33,7 +33,7 @@ class Roster(NamedTuple):
     Attributes
     ----------
     names : in natural order, in which "site 2" comes before "site 10".
-    places : (row,), the place of each row's silo in `names`.
+    places : (row,), index of each row's silo in `names`.
     """
 
     names: tuple[str, ...]
@@ -41,18 +41,18 @@ class Roster(NamedTuple):
 
 
 def read_roster(table: Table, column: str | None) -> Roster:
-    """Return the silos that a column names, spelled as levels are; without one, a single silo.
+    """Silos in a column, spelled as levels are; without a column, a single silo.
 
     Raises
     ------
     DataError
-        When there is no such column, or a row does not say whose it is.
+        When there is no such column, or it is empty in a row.
     """
     frame = read_table(table)
     if column is None:
         return Roster(("all",), np.zeros(len(frame), dtype=np.int64))
-    found = find_column(frame, column, "to tell the silos apart")
-    cells = read_cells(found, f"the silo column {column!r}")
+    silos = find_column(frame, column, "to tell the silos apart")
+    cells = read_cells(silos, f"the silo column {column!r}")
     if cells.missing.any():
         row = np.argmax(cells.missing) + 1
         raise DataError(
@@ -67,21 +67,21 @@ def read_roster(table: Table, column: str | None) -> Roster:
 
 
 def read_ids(table: Table, column: str, *, is_repeated: bool = False) -> Array:
-    """Return what a column calls each row, spelled as in the table: (row,).
+    """Identifier of each row, spelled as in the table: (row,).
 
     Parameters
     ----------
-    is_repeated : whether rows stand there several times on purpose; otherwise a warning says so.
+    is_repeated : whether repeated identifiers are intended; otherwise a warning names them.
     """
     cells = read_cells(find_column(read_table(table), column, "to name its rows"), f"{column!r}")
     rows = np.bincount(cells.codes[~cells.missing])
     repeated = [cells.texts[place] for place in np.flatnonzero(rows > 1)]
     named, n = int((rows == 1).sum()), len(cells.codes)
     if not is_repeated and named < n:
-        told = f"the column {column!r} tells {named} of {plural(n, 'row')} apart (it repeats "
+        problem = f"the column {column!r} tells {named} of {plural(n, 'row')} apart (it repeats "
         several = cell(quoted(repeated, MOST_NAMED), plural(len(repeated), "value"))
-        told += f"{several if repeated else 'only blank cells'})"
-        warn(DataWarning(f"{told}; each row is clustered by itself"))
+        problem += f"{several if repeated else 'only blank cells'})"
+        warn(DataWarning(f"{problem}; each row is clustered by itself"))
     return np.array([*cells.texts, None], dtype=object)[cells.codes]
 
 
@@ -92,40 +92,37 @@ def random_shards(rows: int, shards: int, seed: int) -> Roster:
 
 
 def own_rows(table: Table, column: str | None, silo: str, study: Study) -> nw.DataFrame[Any]:
-    """Return the rows of one silo of a study: those a column says are its own, or all rows.
+    """Rows of one silo of a study: those that a column assigns to it, or all rows.
 
-    Without a column, one that looks as if it named the study's silos is worth a warning: the rows
-    of others would be taken for this silo's.
+    Without a column, warn of one that seems to name the study's silos: other silos' rows would be
+    taken for this one's.
     """
     frame = read_table(table)
     if column is not None:
         names, places = read_roster(frame, column)
         if silo not in names:
-            others = set(names).difference(study.silos)  # another silo is not meant
+            absent = set(names).difference(study.silos)  # another silo is not meant
             raise DataError(
                 f"the silo column {column!r} has no row of {silo!r}"
-                + cell(f"{did_you_mean(silo, others)}; it has {quoted(names)}: ", "; ")
+                + cell(f"{did_you_mean(silo, absent)}; it has {quoted(names)}: ", "; ")
                 + "correct the name, or check that this is the right table"
             )
         return frame[np.flatnonzero(places == names.index(silo))]
     variables = {variable.column for variable in study.table_schema.variables}
-    for name, found in silo_columns(frame, study.silos, variables).items():
-        if len(found) > 1:
-            taken = f"all {len(frame)} rows are taken for those of {silo!r}"
-            but = f"though the column {name!r} names {len(found)} silos of the study"
+    for name, names_in_it in silo_columns(frame, study.silos, variables).items():
+        if len(names_in_it) > 1:
+            text = f"all {len(frame)} rows are taken for those of {silo!r}"
+            but = f"though the column {name!r} names {len(names_in_it)} silos of the study"
             advice = "if they are not, name the column that tells the silos apart (--silo-column)"
-            warn(DataWarning(f"{taken}, {but}; {advice}"))
+            warn(DataWarning(f"{text}, {but}; {advice}"))
     return frame
 
 
 def silo_columns(
     frame: nw.DataFrame[Any], silos: Iterable[str], variables: set[str]
 ) -> dict[str, list[str]]:
-    """Return the columns, variables apart, that hold names of silos and nothing else.
-
-    Each comes with the names that it holds.
-    """
-    known, found = set(silos), {}
+    """Columns, variables excluded, with nothing but names of silos, and these names."""
+    names, columns = set(silos), {}
     for name in frame.columns:
         if name in variables:
             continue
@@ -133,13 +130,13 @@ def silo_columns(
             texts = read_cells(frame.get_column(name), name).texts
         except DataError:
             continue  # cells that are no levels are no names either
-        if texts and known.issuperset(texts):
-            found[name] = texts
-    return found
+        if texts and names.issuperset(texts):
+            columns[name] = texts
+    return columns
 
 
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
-    """Return a sorting key by which numbers inside names count as numbers."""
+    """Sorting key by which numbers inside names count as numbers."""
     parts = [part for part in DIGITS.split(name) if part]
     numbered = [(0, int(p), "") if DIGITS.fullmatch(p) else (1, 0, p) for p in parts]
     return numbered, name

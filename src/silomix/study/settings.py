@@ -1,4 +1,4 @@
-"""Every setting of a study, declared once: name, type, default, the paper's value, what it is for.
+"""Every setting of a study, declared once: name, type, default, the paper's value, purpose.
 
 The keywords of `fit`, the tables of `study.toml`, the options of the commands and the tables of the
 documentation follow from these records; what a setting is for is in the docstring of its record.
@@ -91,7 +91,7 @@ class VariableSettings(Record):
         return self
 
     def _check_levels(self) -> None:
-        """Refuse levels that do not fit the numbers that they are made of."""
+        """Refuse levels that do not fit the numbers that they are cut from."""
         levels = tuple(level for level in self.levels or () if level != MISSING_LEVEL)
         if (self.source is None) != (self.spike is None):
             raise rule("and spike need each other; give both or none", key="source")
@@ -117,20 +117,20 @@ class VariableSettings(Record):
 
     @model_serializer(mode="wrap")
     def _own_keys(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what the kind does not have; a category has no kind to state either."""
+        """Leave out the keys that the kind does not have, and "categorical" itself."""
         left_out = {"kind": "categorical"}
         return {k: v for k, v in dump(self).items() if v is not None and left_out.get(k) != v}
 
 
 def describe(variable: Variable) -> dict[str, Any]:
-    """Return the keys of a variable, as a study file has them."""
+    """Keys of a variable, as in a study file."""
     foreign = OF_NUMBERS if variable.kind == "categorical" else OF_CATEGORIES
     stated = {key: value for key, value in asdict(variable).items() if key not in foreign}
     return {key: value for key, value in stated.items() if value not in (None, "", ())}
 
 
 def check_variables(variables: tuple[VariableSettings, ...]) -> tuple[VariableSettings, ...]:
-    """Return the variables of a study; refuse two of one name, and kinds that are mixed up."""
+    """Return the variables; refuse duplicate names, and kinds out of order."""
     check_distinct(tuple(variable.name for variable in variables))
     places = [all_kinds().index(variable.kind) for variable in variables]
     if places != sorted(places):
@@ -140,25 +140,25 @@ def check_variables(variables: tuple[VariableSettings, ...]) -> tuple[VariableSe
 
 
 def _check_columns(variables: tuple[VariableSettings, ...]) -> None:
-    """Refuse a column that is asked for twice, but for a spike and the numbers beside it.
+    """Refuse a column used twice, except for a spike and the numbers beside it.
 
-    Cut in many ways, a column would give away single rows: each release is rounded by itself.
+    Cut in many ways, a column would disclose single rows, since each release is rounded separately.
     """
     read: dict[str, VariableSettings] = {}
     for variable in variables:
         column = variable.source or variable.name
-        other = read.setdefault(column, variable)
+        twin = read.setdefault(column, variable)
         # categories come first
-        split = other.source and variable.kind != "categorical" and other.spike == variable.spike
-        split = split and other.na_values == variable.na_values
-        if other is not variable and not split:
-            found = f"{quote(other.name)} and {quote(variable.name)} are both made of the column"
-            raise rule(f"cannot be used: {found} {quote(column)}; leave one of them out")
+        split = twin.source and variable.kind != "categorical" and twin.spike == variable.spike
+        split = split and twin.na_values == variable.na_values
+        if twin is not variable and not split:
+            names = f"{quote(twin.name)} and {quote(variable.name)} are both made of the column"
+            raise rule(f"cannot be used: {names} {quote(column)}; leave one of them out")
         read[column] = variable
 
 
 FORMAT: Literal[1] = 1
-# TOML promises no more to its readers.
+# Largest integer that every TOML reader must accept.
 LARGEST_WHOLE_NUMBER = 2**63 - 1
 
 Count = Annotated[int, Field(ge=1, le=LARGEST_WHOLE_NUMBER)]
@@ -169,17 +169,17 @@ SiloName = Annotated[str, AfterValidator(check_silo)]
 SAMPLER, METHOD, OUTPUT = "The sampler", "The coordinator", "Output"
 
 
-def keyword(default: object, panel: str | None = None, **shown: object) -> Any:
-    """Declare a setting that is a keyword of `fit`; its record's docstring says what it is for.
+def keyword(default: object, panel: str | None = None, **details: object) -> Any:
+    """Declare a setting that is a keyword of `fit`; its record's docstring is its help text.
 
     Parameters
     ----------
     default : its value when it is left out.
-    panel : of the commands' help pages, where it stands; None for no option.
-    shown : `paper=`, its value under `preset="paper"` where that is not the default; `derived=True`
-        where `make_study` finds the value from others, and its text says how.
+    panel : its panel of the commands' help pages; None if it is not an option.
+    details : `paper=`, its value under `preset="paper"` where that is not the default;
+        `derived=True` where `make_study` derives the value from others, as its text explains.
     """
-    extra: dict[str, Any] = {"panel": panel, **shown}
+    extra: dict[str, Any] = {"panel": panel, **details}
     return Field(default, json_schema_extra=extra)
 
 
@@ -205,12 +205,12 @@ class ModelSettings(Record):
 
     @model_serializer(mode="wrap")
     def _known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a number of clusters that is not known: files and digests never had one."""
+        """Leave out an unknown number of clusters: older files and digests had none."""
         return {name: value for name, value in dump(self).items() if value is not None}
 
 
 class ScheduleSettings(Record):
-    """How long each silo samples, and what it keeps: `[schedule]`.
+    """Sampling schedule of each silo: `[schedule]`.
 
     Attributes
     ----------
@@ -229,12 +229,12 @@ class ScheduleSettings(Record):
 
     @model_validator(mode="after")
     def _check_sweeps(self) -> Self:
-        left, half = self.iterations - self.burn_in, self.iterations // 2
-        if left < 1:
+        remaining, half = self.iterations - self.burn_in, self.iterations // 2
+        if remaining < 1:
             text = f"is {self.burn_in}; it must be less than iterations, {self.iterations}"
             raise rule(text, key="burn_in")
-        if self.thin > left:
-            reason = f"the {left} sweeps after the burn-in, or no draw is kept"
+        if self.thin > remaining:
+            reason = f"the {remaining} sweeps after the burn-in, or no draw is kept"
             raise rule(f"is {self.thin}; it must be at most {reason}", key="thin")
         if self.adaptive and self.burn_in != half:
             text = f"is true; then burn_in must be half of the iterations, {half}"
@@ -243,7 +243,7 @@ class ScheduleSettings(Record):
 
 
 class LocalSettings(Record):
-    """From a silo's draws to its clusters: `[local]`.
+    """Steps from a silo's draws to its clusters: `[local]`.
 
     Attributes
     ----------
@@ -262,12 +262,12 @@ class LocalSettings(Record):
 
 
 class MatchingSettings(Record):
-    """What every matching shares in `[matching]`.
+    """Settings that every matching has in `[matching]`.
 
     Attributes
     ----------
     absorb : Join similar clusters; N: only those under N rows; 0: none.
-    refine : How many times to match again, with the aggregation's weights, and aggregate.
+    refine : Extra passes of matching and aggregation, reusing the weights.
     """
 
     method: str
@@ -408,13 +408,13 @@ MATCHINGS = {kind().method: kind() for kind in get_args(get_args(Matching)[0])}
 
 
 class Aggregation(Record):
-    """How the silos' draws become global draws: `[aggregation]`.
+    """Combination of the silos' draws to global draws: `[aggregation]`.
 
     Attributes
     ----------
     method : vcmc makes weighted means of the draws, with weights that maximise a relaxed
-        evidence lower bound (ELBO); cmc weights them by inverse variances; uniform counts all
-        alike; product multiplies densities that are fitted to the draws.
+        evidence lower bound (ELBO); cmc weights them by inverse variances; uniform weights
+        them equally; product multiplies densities that are fitted to the draws.
     oracle : contingency sends distinct rows; federated only sums.
     draws : draws in the objective, a fixed subsample.
     floor : smallest weight of a silo: without one the objective may have no maximum.
@@ -435,8 +435,8 @@ class Polish(Record):
 
     Attributes
     ----------
-    rounds : how many, or until: they stop when the draws no longer move and are worth enough
-        independent ones.
+    rounds : how many, or until: they stop when the draws no longer move and their effective
+        sample size is large enough.
     most : maximum rounds under until; fewer where a silo would send too much.
     inner_sweeps : sweeps inside a silo in each round.
     chains : minimum parallel chains. Many need fewer rounds, few send fewer bytes.
@@ -451,7 +451,7 @@ class Polish(Record):
 
     @property
     def last(self) -> int:
-        """The most rounds that are made."""
+        """Largest number of rounds."""
         return self.most if self.rounds == "until" else self.rounds
 
 
@@ -468,7 +468,7 @@ class Study(Record):
     assign : How rows are labelled: by posterior, or by matching.
     kept_draws : Minimum number of draws of the posterior; "exact" keeps those of its schedule.
     missing : what a missing cell means, as in `Schema`.
-    rows : by silo, about how many rows it is expected to have; a release of others is refused.
+    rows : by silo, its approximate number of rows; a release of others is refused.
     matching : evidence; ball; divergence; hungarian, if a silo has all clusters.
     aggregation : vcmc; product (by file, if policies round); cmc; uniform.
     polish : until (the draws settle), or a number of rounds; 0 for none.
@@ -503,7 +503,7 @@ class Study(Record):
 
     @model_serializer(mode="wrap")
     def _stated(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out numbers of rows that are not stated: files and digests never had them."""
+        """Leave out numbers of rows that are not stated: older files and digests had none."""
         return {k: v for k, v in dump(self).items() if k != "rows" or v is not None}
 
     @field_validator("rows")
@@ -522,26 +522,26 @@ class Study(Record):
         if self.table_schema.numbers and self.aggregation.oracle == "contingency":
             text = "is contingency; distinct rows of numbers are the rows: it must be federated"
             raise rule(text, key="oracle")
-        known, matching = self.model.clusters, self.matching
+        clusters, matching = self.model.clusters, self.matching
         stated = {
-            "components": (self.model.components, known),
+            "components": (self.model.components, clusters),
             "one_cluster": (self.local.one_cluster, False),
             "absorb": (matching.absorb, 0),
         }
         for key, (value, needed) in stated.items():
-            if known is not None and value != needed:
-                text = f"is {quote(value)}; where clusters is {known} it must be {quote(needed)}"
+            if clusters is not None and value != needed:
+                text = f"is {quote(value)}; where clusters is {clusters} it must be {quote(needed)}"
                 raise rule(text, key=key)
         return self
 
     @cached_property  # every question asks for it; no `model_copy` changes what it is made of
     def table_schema(self) -> Schema:
-        """The variables, their levels, and what a missing cell means."""
+        """The variables, their levels, and the treatment of missing cells."""
         return Schema(tuple(Variable(**v.model_dump()) for v in self.variables), self.missing)
 
     @property
     def pooled_model(self) -> PooledModel:
-        """What is assumed of all silos' rows together, and the seed."""
+        """Prior, family and seed of the model of all silos' rows together."""
         return PooledModel(self.prior, make_family(self.table_schema, self.prior), self.seed)
 
     @property
@@ -556,12 +556,12 @@ class Study(Record):
 
     @property
     def most_rounds(self) -> int:
-        """The most rounds in which silos draw labels for the coordinator."""
+        """Largest number of rounds in which silos draw labels for the coordinator."""
         if self.strategy == "exact":
             return self.schedule.iterations
         return self.polish.last
 
     @property
     def sampling(self) -> Schedule:
-        """How long each silo samples, and what it keeps."""
+        """The sampling schedule of each silo."""
         return Schedule(**self.schedule.model_dump())

@@ -1,4 +1,4 @@
-"""The study file, `study.toml`, and the digest that tells one study from another."""
+"""The study file, `study.toml`, and the digest that identifies a study."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from silomix.model.files import read_file, replace_file, writing
 from silomix.study.settings import FORMAT, Study
 from silomix.study.validation import Record, quote, validate
 
-# Bytes, and values, keys and tables: some ten thousand variables.
+# Limits on bytes, and on values, keys and tables: enough for ten thousand variables.
 LARGEST_FILE, MOST_PARTS = 5_000_000, 200_000
 
 LINE = 96
@@ -29,7 +29,7 @@ HEADER = """\
 """
 
 SPREAD_LIST = re.compile(r"^(\S+ = \[)\n((?:    .*\n)+)\]$", re.MULTILINE)
-# What dots may stand in without nesting; an open quote runs on, so that a scan is linear.
+# Text in which dots do not nest; an unclosed quote runs to its end, so that a scan is linear.
 QUOTED_OR_COMMENT = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"""|\Z)'
     r"|'''.*?(?:'''|\Z)"
@@ -43,14 +43,14 @@ DEEP_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){4}")
 
 
 def digest(record: Record, *, without: str = "title") -> str:
-    """Return the SHA-256, in hexadecimal, of every setting but the title."""
+    """SHA-256, in hexadecimal, of every setting but the title."""
     settings = record.model_dump(exclude={without})
     canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def write_study(study: Study, path: str | Path) -> Path:
-    """Write the study file, whole or not at all, and return its path.
+    """Write the study file atomically, and return its path.
 
     Examples
     --------
@@ -62,20 +62,20 @@ def write_study(study: Study, path: str | Path) -> Path:
     return write_toml(path, HEADER + SPREAD_LIST.sub(_on_one_line, text))
 
 
-def _on_one_line(found: re.Match[str]) -> str:
-    """Return a list on one line, where it is not too long for one."""
-    inside = " ".join(line.strip() for line in found[2].splitlines()).removesuffix(",")
-    line = f"{found[1]}{inside}]"
-    return line if len(line) <= LINE else found[0]
+def _on_one_line(spread: re.Match[str]) -> str:
+    """Put a list on one line, if it is short enough."""
+    items = " ".join(line.strip() for line in spread[2].splitlines()).removesuffix(",")
+    line = f"{spread[1]}{items}]"
+    return line if len(line) <= LINE else spread[0]
 
 
 def read_study(path: str | Path) -> Study:
-    """Read a study file: complete, since a default may differ between versions.
+    """Read a study file; it must be complete, since a default may differ between versions.
 
     Raises
     ------
     SettingsError
-        With all that is wrong in the file, by the names it uses.
+        With all problems of the file, by the names it uses.
 
     Examples
     --------
@@ -87,46 +87,46 @@ def read_study(path: str | Path) -> Study:
     document = read_toml(path, "a study file")
     version = document.get("format")
     if isinstance(version, int) and version > FORMAT:
-        found = f"{path} is a study file of format {quote(version)}"
+        problem = f"{path} is a study file of format {quote(version)}"
         advice = "use the version of silomix that the study was made with"
-        raise SettingsError(f"{found}, and this silomix reads format {FORMAT}; {advice}")
+        raise SettingsError(f"{problem}, and this silomix reads format {FORMAT}; {advice}")
     return validate(Study, document, source=str(path), complete=True)
 
 
 def write_toml(path: str | Path, text: str) -> Path:
-    """Write a file of settings, whole or not at all."""
+    """Write a file of settings atomically."""
     target = Path(path)
     with writing(target):
         replace_file(target, text.encode())
     return target
 
 
-def read_toml(path: str | Path, what: str) -> dict[str, Any]:
-    """Return what a file says, without the time and memory that a hostile one could take.
+def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
+    """Read a TOML file with bounds on the time and memory that a hostile one could take.
 
     Parameters
     ----------
-    what : what the file should be, "a study file".
+    kind : the kind of file, such as "a study file".
     """
     try:
         content = read_file(Path(path), LARGEST_FILE + 1)
     except OSError as error:
-        reason = f"cannot be read: {error.strerror}; give the path of {what}"
+        reason = f"cannot be read: {error.strerror}; give the path of {kind}"
         raise SettingsError(f"{path} {reason}") from None
     if len(content) > LARGEST_FILE:
         limit = f"{LARGEST_FILE // 1000:,} kB"
-        raise SettingsError(f"{path} is larger than {limit}; is it really {what}?")
+        raise SettingsError(f"{path} is larger than {limit}; is it really {kind}?")
     if sum(map(content.count, (b",", b"=", b"["))) > MOST_PARTS:
-        raise SettingsError(f"{path} has more than {MOST_PARTS:,} entries; is it really {what}?")
+        raise SettingsError(f"{path} has more than {MOST_PARTS:,} entries; is it really {kind}?")
     try:
         text = content.decode("utf-8-sig")
         # tomllib takes time and memory quadratic in the parts of a dotted key
         is_deep = DEEP_KEY.search(QUOTED_OR_COMMENT.sub("quoted", text)) is not None
-        found = {} if is_deep else tomllib.loads(text)
+        document = {} if is_deep else tomllib.loads(text)
     except RecursionError:
-        is_deep, found = True, {}
+        is_deep, document = True, {}
     except ValueError as error:  # not UTF-8, not TOML, or a number of too many digits
         raise SettingsError(f"{path} is not valid TOML, in UTF-8: {error}") from None
     if is_deep:
-        raise SettingsError(f"{path} nests tables or lists too deeply for {what}")
-    return found
+        raise SettingsError(f"{path} nests tables or lists too deeply for {kind}")
+    return document

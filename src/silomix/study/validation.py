@@ -1,4 +1,4 @@
-"""Records of settings: frozen, strict, and plain-spoken about what is wrong with them."""
+"""Records of settings: frozen, strict, with errors in plain words."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 KeyPath = tuple[str | int, ...]
-# One thing to put right: where it is, and what is wrong, as the end of a sentence.
+# One problem: its place, and the end of a sentence about it.
 Problem = tuple[KeyPath, str]
 R = TypeVar("R", bound="Record")
 
 MOST_LISTED = 50
 LONGEST_QUOTE = 60
-# A setting in the docstring of its record, and what it is for.
+# A setting in the docstring of its record, and its help text.
 ATTRIBUTE = re.compile(r"^(\w+) : (.*(?:\n    .*)*)", re.MULTILINE)
-# Of the settings of all records, to guess what a misspelt one was meant to be.
+# Names of all records' settings, for hints at misspelt ones.
 NAMES: set[str] = set()
 
-# What a setting must be, by the validator's name for the complaint, where its own words are not
-# those of somebody who writes a file.
+# What a setting must be, by pydantic's type of error, where pydantic's own words would not help
+# somebody who writes a file.
 ALLOWED = {
     "bool_type": "true or false",
     "float_type": "a number",
@@ -52,7 +52,7 @@ LONGEST_SILO_NAME = 60
 NOT_IN_FILE_NAMES = '/\\:*?"<>|'
 # What Windows does not take as a file name, whatever the suffix.
 DEVICES = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(10)}
-# Unicode's categories of characters that do something, or stand for half of one.
+# Unicode's categories of control characters, line ends and surrogates.
 CONTROLS = {"Cc", "Cs", "Zl", "Zp"}
 
 
@@ -60,7 +60,7 @@ class Record(BaseModel):
     """Frozen settings. Wrong ones raise `SettingsError`, every problem listed at once."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-    # The setting that stands for the whole record where a word is given instead.
+    # The setting that a word sets where it is given instead of the record.
     main: ClassVar[str] = "method"
 
     def __init__(self, /, **settings: object) -> None:
@@ -74,7 +74,7 @@ class Record(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **unused: Any) -> None:
-        """Note what each setting is for, from the docstring: commands and documentation show it."""
+        """Take each setting's help text from the docstring."""
         NAMES.update(cls.model_fields)
         for name, text in ATTRIBUTE.findall(cleandoc(cls.__doc__ or "")):
             if name in cls.model_fields:
@@ -83,7 +83,7 @@ class Record(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _take_plain_values(cls, data: object) -> object:
-        """Take NumPy's numbers as Python's, and lists as the tuples that records hold."""
+        """Convert NumPy's numbers to Python's, and lists to tuples."""
         if not isinstance(data, dict):
             return data
         return {name: _plain(value) for name, value in data.items()}
@@ -96,12 +96,12 @@ def _plain(value: object) -> object:
 
 
 def rule(text: str, *, key: str | None = None) -> PydanticCustomError:
-    """Return the error a validator raises when one of our own rules is broken.
+    """Error for a validator to raise when one of our own rules is broken.
 
     Parameters
     ----------
     text : the end of a sentence that starts with the setting's name.
-    key : the setting, inside the record being validated, that the sentence is about.
+    key : the setting of the record that the sentence is about.
     """
     return PydanticCustomError("rule", "{text}", {"text": text, "key": key})
 
@@ -118,24 +118,24 @@ def validate(
 
     Parameters
     ----------
-    source : what the message calls `data`.
-    complete : whether a setting that has a default must be stated all the same.
-    keywords : what the caller calls places in `data`; others are named as a file's reader would.
+    source : how messages refer to `data`.
+    complete : whether settings with a default must be stated too.
+    keywords : the caller's names of places in `data`; others are named as in a file.
     """
     try:
-        made = record.model_validate(data)
+        settings = record.model_validate(data)
     except ValidationError as error:
         raise refusal(source, _problems(error, data), keywords) from None
-    unstated = list(_unstated(made.model_dump(exclude_none=True), data)) if complete else []
+    unstated = list(_unstated(settings.model_dump(exclude_none=True), data)) if complete else []
     if unstated:
         raise refusal(source, unstated)
-    return made
+    return settings
 
 
 def refusal(
     source: str, problems: Sequence[Problem], keywords: Mapping[KeyPath, str] | None = None
 ) -> SettingsError:
-    """Return the error that lists the problems of `source`, one a line."""
+    """Error that lists the problems of `source`, one a line."""
     named: dict[str, Any] = {}
     lines = [f"{source} cannot be used:"]
     for path, text in problems[:MOST_LISTED]:
@@ -153,26 +153,26 @@ def _unstated(
 ) -> Iterator[Problem]:
     """Yield the settings of a complete document that `data` left to their defaults."""
     for name, value in complete.items():
-        here, is_table = (*path, name), isinstance(value, dict)
+        place, is_table = (*path, name), isinstance(value, dict)
         if name not in data:
             default = f"the default is {name} = {quote(value)}"
-            added = f"add the table [{'.'.join(map(str, here))}]"
-            yield here, f"is missing; {added if is_table else default}"
+            added = f"add the table [{'.'.join(map(str, place))}]"
+            yield place, f"is missing; {added if is_table else default}"
         elif is_table:
-            yield from _unstated(value, data[name], here)
+            yield from _unstated(value, data[name], place)
 
 
 def _problems(error: ValidationError, data: Mapping[str, object]) -> list[Problem]:
-    """Return what the validator said, one problem for each setting, no more than are listed."""
+    """Problems of the settings, one for each, at most one more than are listed."""
     details = error.errors(include_url=False)
     by_path = groupby(details, key=lambda detail: _path(detail, data))
-    # a guess at what was meant takes time, and a hostile file has many words
-    first = islice(by_path, MOST_LISTED + 1)
-    return [(path, _predicate(list(about))) for path, about in first]
+    # hints at misspelt names take time, and a hostile file may have many
+    listed = islice(by_path, MOST_LISTED + 1)
+    return [(path, _predicate(list(group))) for path, group in listed]
 
 
 def _path(detail: ErrorDetails, data: object) -> KeyPath:
-    """Return where the complaint is in `data`, without the validator's own signposts."""
+    """Place of a complaint in `data`, without the steps that pydantic adds."""
     path: KeyPath = ()
     for step in detail["loc"]:
         try:
@@ -190,7 +190,7 @@ def _path(detail: ErrorDetails, data: object) -> KeyPath:
 
 
 def _predicate(details: list[ErrorDetails]) -> str:
-    """Return the end of the sentence about one setting."""
+    """End of the sentence about one setting."""
     first = details[0]
     context = first.get("ctx", {})
     match first["type"]:
@@ -215,20 +215,20 @@ def _allowed(detail: ErrorDetails) -> str:
 
 
 def quote(value: object) -> str:
-    """Return a found value as a study file shows it, short enough for one line."""
+    """A value as a study file shows it, short enough for one line."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple | dict):
-        shown = "" if isinstance(value, dict) else f"[{', '.join(map(quote, value))}]"
-        long = len(shown) > LONGEST_QUOTE
-        return "a table" if isinstance(value, dict) else "a list" if long else shown
+        text = "" if isinstance(value, dict) else f"[{', '.join(map(quote, value))}]"
+        long = len(text) > LONGEST_QUOTE
+        return "a table" if isinstance(value, dict) else "a list" if long else text
     if isinstance(value, str) and len(value) > LONGEST_QUOTE:
         return repr(value[:LONGEST_QUOTE] + "...")
     return repr(value) if isinstance(value, str) else str(value)[:LONGEST_QUOTE]
 
 
 def file_place(path: KeyPath) -> str:
-    """Return how TOML names a place, "schedule.burn_in"; "variables.2" is the second of a list."""
+    """Place in TOML, "schedule.burn_in"; "variables.2" is the second item of a list."""
     return ".".join(_key(step) if isinstance(step, str) else str(step + 1) for step in path)
 
 
@@ -237,22 +237,22 @@ def _key(key: str) -> str:
 
 
 def check_writable(text: str, *, one_line: bool = False) -> str:
-    """Return text; refuse what no file can hold, or a screen obeys: escapes, and ends of lines."""
-    shown = text if one_line else " ".join(text.split())
-    if any(unicodedata.category(character) in CONTROLS for character in shown):
+    """Return text; refuse control characters, and line ends if it must be one line."""
+    visible = text if one_line else " ".join(text.split())
+    if any(unicodedata.category(character) in CONTROLS for character in visible):
         raise rule(f"is {quote(text)}; it must not contain control characters")
     return text
 
 
 def check_text(text: str) -> str:
-    """Return the name of a variable or a level; refuse one that is not one line to read."""
+    """Return the name of a variable or a level; refuse one that is blank or several lines."""
     if not text.strip():
         raise rule(f"is {quote(text)}; it must not be blank")
     return check_writable(text, one_line=True)
 
 
 def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a list of names; refuse an empty one, and one that says the same twice."""
+    """Return a list of names; refuse an empty one, or one with duplicates."""
     if not names:
         raise rule("is empty; it must list at least one")
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -262,7 +262,7 @@ def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_silo(name: str) -> str:
-    """Return the name of a silo; refuse one that some computer cannot use as a file name."""
+    """Return the name of a silo; refuse one that cannot be a file name on some systems."""
     fits = 0 < len(name) <= LONGEST_SILO_NAME and name.isprintable() and name.strip() == name
     fits &= name.strip(".") == name and not set(NOT_IN_FILE_NAMES) & set(name)
     if not fits or name.split(".")[0].lower() in DEVICES:
@@ -275,18 +275,18 @@ def check_silo(name: str) -> str:
 
 
 def check_roster(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the silos; refuse two that one file name could stand for."""
+    """Return the names of the silos; refuse two that would be the same file name."""
     check_distinct(names)
     spelled = sorted((unicodedata.normalize("NFC", name).casefold(), name) for name in names)
     for (folded, name), (next_folded, next_name) in pairwise(spelled):
         if folded == next_folded:
-            both = f"{quote(name)} and {quote(next_name)}"
-            raise rule(f"lists {both}, the same file name on some computers; rename one of them")
+            pair = f"{quote(name)} and {quote(next_name)}"
+            raise rule(f"lists {pair}, the same file name on some computers; rename one of them")
     return names
 
 
 def cores(threads: int | None) -> int:
-    """Return how many threads to use: those asked for, or all cores this process may use."""
+    """Number of threads: those requested, or all cores that this process may use."""
     if threads is not None:
         return at_least("threads", threads, 1)
     if hasattr(os, "sched_getaffinity"):  # a container or a scheduler may allow fewer than exist
