@@ -161,7 +161,7 @@ def test_every_picture_has_words_and_a_table(page):
 def test_every_method_is_explained_and_what_was_sent_is_shown(posterior, page):
     methods = Aggregation.model_fields["method"]
     assert all(word in methods.description for word in get_args(methods.annotation))
-    bytes_sent = ("1,000", "64 in 2 answers", "1,064", "release : the silo's own posterior")
+    bytes_sent = ("1,000", "64 in 2 answers", "1,064", "Release: the silo's own posterior")
     settings = (posterior.provenance.study, "matching.method", "evidence", "schedule.chains")
     told = [words for _, *both in steps(posterior) for words in both]
     for shown in (*SILOS, *bytes_sent, *settings, *told):
@@ -220,8 +220,10 @@ def test_the_strongest_traits_are_listed_and_the_others_counted(rng):
     schema = Schema(tuple(Variable(f"x{q}", ("no", "yes")) for q in range(60)))
     many = make_posterior(rng, schema=schema, clusters=1)
     scaled = np.repeat(2.0 - 0.01 * np.arange(60), 2)[None]
-    found = Contrast(None, scaled, None, high=np.ones((1, 120)), low=np.zeros((1, 120)))
-    (row,) = cluster_sections.traits_table(many, found).rows
+    vars(many)["contrasts"] = Contrast(
+        None, scaled, None, high=np.ones((1, 120)), low=np.zeros((1, 120))
+    )
+    (row,) = cluster_sections.traits_table(many).rows
     *listed, last = row[2].text.splitlines()
     assert [line.split()[0] for line in listed] == [f"x{q}" for q in range(10)]
     assert (last, row[3].text) == ("and 50 more", "nothing specific")
@@ -267,12 +269,13 @@ def test_clear_rows_and_near_clusters_are_told(posterior, rng):
     assert explained not in make_report(make_posterior(rng, clusters=1))
 
 
-def test_what_a_policy_lets_out_of_a_run_is_shown_as_bounds():
+def test_what_a_policy_lets_out_of_a_run_is_shown_as_bounds(posterior):
     ran = replace(TRUSTED, sweeps=4000)
     stuck = replace(ran, rhat={"occupied": 7.0}, ess={"occupied": 3.0}, prior_draws=0.3)
     empty = replace(stuck, rhat={}, ess={})
     told = {"own": ran, "ruled": rounded(ran), "stuck": rounded(stuck), "empty": rounded(empty)}
-    assert texts(runs_table(make_diagnostics(silos=told))) == [
+    judged = replace(posterior, diagnostics=make_diagnostics(silos=told))
+    assert texts(runs_table(judged)) == [
         ["own", "4,000", "0.97", "1.010", "900", "0.2%"],
         ["ruled", "–", "≥ 0.80", "≤ 1.05", "≥ 200", "≤ 5.0%"],
         ["stuck", "–", "≥ 0.80", "> 1.5", "≥ 0", "≤ 50.0%"],

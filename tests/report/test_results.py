@@ -91,7 +91,7 @@ def test_the_whole_result_in_words(whole):
 
 def test_distinct_rows_are_called_what_they_are(whole):
     provenance = replace(whole.provenance, sent={name: {"DistinctRows": 10} for name in SILOS})
-    words = "Distinct rows with their counts are the table, except for its order."
+    words = "Distinct rows: with their counts they are the table, except for its order"
     assert words in told_of(replace(whole, provenance=provenance)) and words not in told_of(whole)
 
 

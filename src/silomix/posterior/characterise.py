@@ -99,9 +99,12 @@ def contrast(
     return Contrast(described, *np.array(found).swapaxes(0, 1))
 
 
-def contrast_of(posterior: Posterior, margin: float = MARGIN) -> Contrast:
-    """Return how the clusters of a posterior differ from the whole population."""
-    return contrast(posterior.weights, posterior.profile_draws, posterior.family, margin)
+def map_of(posterior: Posterior) -> ClusterMap | None:
+    """Return a posterior's `cluster_map`, or with numbers its `difference_map`."""
+    family, weights = posterior.family, posterior.weights
+    if family.is_categorical:
+        return cluster_map(weights, posterior.profile_draws, family.starts)
+    return difference_map(weights, posterior.contrasts, family)
 
 
 def traits(found: Contrast, family: Product) -> list[tuple[Ints, Ints]]:
@@ -112,9 +115,9 @@ def traits(found: Contrast, family: Product) -> list[tuple[Ints, Ints]]:
     return [(order[higher[order]], order[lower[order]]) for order, higher, lower in both]
 
 
-def describe_clusters(posterior: Posterior, found: Contrast) -> list[str]:
+def describe_clusters(posterior: Posterior) -> list[str]:
     """Return each cluster in words: what is clearest about it, one trait of a variable."""
-    family = posterior.family
+    family, found = posterior.family, posterior.contrasts
     variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
     words = [word for _, word in family.names()]
     means = family.describe(posterior.profile_draws.mean(axis=0, dtype=np.float64))

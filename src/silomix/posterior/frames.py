@@ -11,7 +11,7 @@ import numpy as np
 from silomix.errors import MissingDependency, SilomixError
 from silomix.model.metrics import highest_density_interval
 from silomix.model.sentences import one_of
-from silomix.posterior.characterise import PROBABILITY, contrast_of, spread_of
+from silomix.posterior.characterise import PROBABILITY, contrast, spread_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,7 +79,8 @@ def contrast_columns(
     posterior: Posterior, clusters: Iterable[int], level: float, margin: float
 ) -> dict[str, Any]:
     """Return columns with a line for each cluster and parameter, the clearest first."""
-    family, found = posterior.family, contrast_of(posterior, margin)
+    family = posterior.family
+    found = contrast(posterior.weights, posterior.profile_draws, family, margin)
     overall = family.describe(family.whole(posterior.profile_draws, posterior.weights))
     shown, names = np.flatnonzero(family.tells()), np.array(family.names(), dtype=object)
     parts = []

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import ChainMap
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +141,8 @@ def _separate(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
     own: dict[str, Any] = {"study": posterior.study.model_dump(mode="json")}
     if posterior.assignment is not None:
         own["assignment"] = replace(posterior.assignment, ids=None)  # a file is handed on
-    return split(vars(posterior) | own, "", arrays), arrays
+    stored = {part.name: getattr(posterior, part.name) for part in fields(posterior)}
+    return split(stored | own, "", arrays), arrays
 
 
 def _declared(path: str) -> Array:

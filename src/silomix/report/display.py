@@ -85,12 +85,17 @@ class Table(NamedTuple):
     heads : headings of all columns; an empty one is of drawings.
     rows : cells, line by line, as many as there are headings.
     left : positions of the columns that hold text; the others hold numbers.
+    kind : classes of the page: "tall" scrolls, "grid" has coloured cells, and "differences" colours
+        them as such.
+    narrow : columns that a terminal has room for; all if None.
     """
 
     caption: str
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    left: Collection[int]
+    left: Collection[int] = (0,)
+    kind: str = ""
+    narrow: int | None = None
 
 
 class Picture(NamedTuple):
@@ -107,17 +112,18 @@ def shown_name(variable: Variable) -> str:
     return f"log {variable.name}" if is_log else variable.name
 
 
-def make_table(caption: str, columns: Mapping[str, Any], left: Collection[int] = (0,)) -> Table:
+def make_table(caption: str, columns: Mapping[str, Any], **how: Any) -> Table:
     """Return a table from its columns by heading: iterables of values, some of them `Cell`s."""
-    return from_lines(caption, columns, zip(*columns.values(), strict=True), left)
+    return from_lines(caption, columns, zip(*columns.values(), strict=True), **how)
 
 
-def from_lines(
-    caption: str, heads: Iterable[object], lines: Iterable[Any], left: Collection[int] = (0,)
-) -> Table:
-    """Return a table from its headings and its lines of values, some of them `Cell`s."""
+def from_lines(caption: str, heads: Iterable[object], lines: Iterable[Any], **how: Any) -> Table:
+    """Return a table from its headings and its lines of values, some of them `Cell`s.
+
+    `how` is what else a `Table` has.
+    """
     rows = tuple(tuple(x if isinstance(x, Cell) else Cell(x) for x in line) for line in lines)
-    return Table(caption, tuple(map(str, heads)), rows, left)
+    return Table(caption, tuple(map(str, heads)), rows, **how)
 
 
 def heat_lines(names: Iterable[str], shares: Reals, form: Callable[[float], str]) -> list[Any]:
@@ -129,7 +135,7 @@ def heat_lines(names: Iterable[str], shares: Reals, form: Callable[[float], str]
 def as_view(table: Table, most: int | None = None) -> TerminalTable:
     """Return the first lines of a table for the terminal, without its drawings and small print."""
     view = TerminalTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown = [position for position, head in enumerate(table.heads) if head]
+    shown = [position for position, head in enumerate(table.heads[: table.narrow]) if head]
     for position in shown:
         justify: Literal["left", "right"] = "left" if position in table.left else "right"
         # numbers stay in their line, however long the names beside them
@@ -150,7 +156,9 @@ def frame_view(frame: pd.DataFrame, left: Collection[str] = ()) -> TerminalTable
     The first column, and those named in `left`, hold text.
     """
     text = {0, *map(list(frame.columns).index, left)}
-    return as_view(make_table("", {str(name): map(_cell, frame[name]) for name in frame}, text))
+    return as_view(
+        make_table("", {str(name): map(_cell, frame[name]) for name in frame}, left=text)
+    )
 
 
 def _cell(value: object) -> str:

@@ -16,7 +16,7 @@ from silomix.model.reading import Table, read_table
 from silomix.model.sentences import one_of
 from silomix.model.table import encode
 from silomix.posterior import characterise
-from silomix.posterior.characterise import contrast_of, spread
+from silomix.posterior.characterise import spread
 from silomix.report.display import COLOURS, LIGHT, MARKERS, ink
 from silomix.report.run_sections import TRACES, find_traces
 
@@ -98,16 +98,12 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
     'Clusters by correspondence analysis'
     """
     family, schema = posterior.family, posterior.study.table_schema
-    if family.is_categorical:
-        draws = posterior.weights, posterior.profile_draws
-        found = characterise.cluster_map(*draws, family.starts)
-    elif table is not None:
+    if table is not None and not family.is_categorical:
         raise SilomixError(
             "rows are drawn on the map of a correspondence analysis, which needs categories only, "
             "and this posterior has numbers; leave out the table"
         )
-    else:
-        found = characterise.difference_map(posterior.weights, contrast_of(posterior), family)
+    found = characterise.map_of(posterior)
     if found is None:
         raise SilomixError(
             f"there is no map of {posterior.n_clusters} cluster(s) and {len(family.variables)} "
@@ -174,7 +170,7 @@ def scaled_difference(
     'Scaled difference from the whole population'
     """
     shown, names = _shown(posterior, both_levels=both_levels)
-    scaled = contrast_of(posterior).scaled[:, shown].T
+    scaled = posterior.contrasts.scaled[:, shown].T
     words = ("scaled difference", "Scaled difference from the whole population")
     return _heat(ax, scaled, names, posterior.cluster_names, words)
 
