@@ -25,6 +25,7 @@ from cases.posteriors import (
 )
 
 from silomix.errors import FileError, SettingsError
+from silomix.messages.heat_map import LIGHT
 from silomix.model import sentences
 from silomix.model.draws import Correspondence
 from silomix.model.schema import Schema, Variable
@@ -345,7 +346,7 @@ class TestDrift:
         assert all(sentence in text for sentence in drift_sentences(drifting))
 
 
-@pytest.mark.parametrize("theme", [display.LIGHT, display.DARK])
+@pytest.mark.parametrize("theme", [LIGHT, display.DARK])
 def test_text_on_every_colour_can_be_read(theme):
     """By the relative luminance of WCAG 2.2."""
     for view, anchors in theme.items():

@@ -21,6 +21,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
+from silomix.messages.heat_map import ink
 from silomix.model.sentences import amount, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -43,11 +44,7 @@ MARKERS = "osD^vP"
 LARGEST = 2.0
 # Steps of a scale of the page; there is one colour more.
 STEPS = 20
-# Colours along the scales, evenly spaced: p for shares and d for differences.
-LIGHT = {
-    "p": ("#f5f8fc", "#9ecae1", "#3182bd", "#08306b"),
-    "d": ("#b35806", "#f1a340", "#fee0b6", "#f7f7f7", "#d8daeb", "#998ec3", "#542788"),
-}
+# Those of dark pages, likewise.
 DARK = {
     "p": ("#1d2530", "#1f4e79", "#4292c6", "#c6e2f7"),
     "d": ("#f6b25c", "#a8641a", "#4a3a28", "#23272f", "#3b3556", "#7466ab", "#c3b5f0"),
@@ -212,14 +209,6 @@ def heat_rules(anchors: Sequence[str], view: str, before: str = "") -> str:
         f"{{background:#{bytes(colour.astype(np.uint8)).hex()};color:{ink(colour)}}}\n"
         for step, colour in enumerate(mixed)
     )
-
-
-def ink(colour: Floats) -> str:
-    """Return black or white, whichever reads better on a colour (red, green, blue), 0 to 255."""
-    light = colour / 255
-    linear = np.where(light <= 0.04045, light / 12.92, ((light + 0.055) / 1.055) ** 2.4)
-    # the relative luminance of WCAG 2.2 at which both contrasts are equal
-    return "#000" if linear @ [0.2126, 0.7152, 0.0722] > 0.179 else "#fff"
 
 
 def bar(mean: float, lower: float = np.nan, upper: float = np.nan) -> Markup:

@@ -17,11 +17,12 @@ import numpy as np
 from markupsafe import Markup
 
 from silomix.errors import FileError
+from silomix.messages.heat_map import LIGHT
 from silomix.model.files import replace_file, writing
 from silomix.model.sentences import amount, percent, plural, printable_lines
 from silomix.posterior import characterise
 from silomix.report import cluster_sections, run_sections
-from silomix.report.display import DARK, LIGHT, STEPS, apart_class, heat_rules
+from silomix.report.display import DARK, STEPS, apart_class, heat_rules
 from silomix.report.sections import sections
 
 if TYPE_CHECKING:
