@@ -219,42 +219,20 @@ def about(posterior: Posterior) -> str:
     return "about " if posterior.assignment is None else ""
 
 
-def match_confidence(posterior: Posterior) -> pd.Series:
-    """Return, by silo and cluster, the least confidence of the silo's local clusters there."""
-    frame: pd.DataFrame = posterior.correspondence_frame(frame_like="pandas")
-    return frame.groupby(["silo", "cluster"], sort=False)["confidence"].min()
-
-
-def matching_sentences(posterior: Posterior) -> Iterator[str]:
-    """Yield what the matching leaves open."""
-    match = posterior.correspondence
-    if match is None:
-        yield "The silos did not look for clusters of their own, so none had to be matched."
-    elif match.confidence is None:
-        yield "The confidence of the matching was not computed."
-    else:
-        yield (
-            "The confidence is the probability that a silo's cluster was matched rightly, here of "
-            f"the least certain; in brackets, that of each silo where it is below {SURE}."
-        )
-    if posterior.study.model.drift == "none":
-        yield (
-            "A cluster's profile is taken to be the same in all silos (drift is 'none'): where "
-            "silos differ in coding or admission, this creates clusters of one silo only."
-        )
-
-
 def found_table(posterior: Posterior) -> Table | None:
     """Return which silos found each cluster; the confidence is that of the least certain match."""
     if posterior.correspondence is None:
         return None
+    frame: pd.DataFrame = posterior.correspondence_frame(frame_like="pandas")
     lines = []
-    for cluster, found in match_confidence(posterior).groupby("cluster"):
-        silos = zip(found.index.get_level_values("silo"), found, strict=True)
-        named = [f"{silo} ({sure:.2f})" if sure < SURE else silo for silo, sure in silos]
-        known, many = "" if found.isna().all() else f"{found.min():.2f}", len(posterior.silos)
-        name = posterior.cluster_names[int(str(cluster))]
-        lines.append((name, f"{len(named)} of {many}", known, listing(named)))
+    for cluster, found in frame.groupby("cluster")["confidence"]:
+        least = found.groupby(frame["silo"], sort=False).min()
+        named = [
+            f"{name} ({sure:.2f})" if sure < SURE else str(name) for name, sure in least.items()
+        ]
+        known = "" if least.isna().all() else f"{least.min():.2f}"
+        silos = f"{len(named)} of {len(posterior.silos)}"
+        lines.append((posterior.cluster_names[int(str(cluster))], silos, known, listing(named)))
     heads = ("cluster", "silos", "confidence", "found by")
     caption = "Which silos found which cluster in their own rows"
     return from_lines(caption, heads, lines, left=(0, 3), kind="tall")
@@ -263,14 +241,10 @@ def found_table(posterior: Posterior) -> Table | None:
 def shares_table(posterior: Posterior) -> Table:
     """Return each cluster's share of each silo's rows."""
     shares = posterior.weights_by_silo.mean(axis=0, dtype=np.float64)
-    lines = heat_lines(posterior.silos, shares, _at_least_a_tenth)
+    # a mean of draws that never quite reach zero says no more than that it is small
+    lines = heat_lines(posterior.silos, shares, lambda x: "<0.1%" if x < 0.001 else percent(x))
     heads = ["silo", *posterior.cluster_names]
     return from_lines("Each cluster's share of each silo's rows", heads, lines, kind="grid tall")
-
-
-def _at_least_a_tenth(share: float) -> str:
-    # a mean of draws that never quite reach zero says no more
-    return "<0.1%" if share < 0.001 else percent(share)
 
 
 def silos_table(posterior: Posterior) -> Table:

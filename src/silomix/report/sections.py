@@ -49,10 +49,6 @@ def _several(posterior: Posterior, _: object) -> bool:
     return len(posterior.silos) > 1
 
 
-def _misses(posterior: Posterior, _: object) -> bool:
-    return run.missing_table(posterior) is not None
-
-
 SECTIONS = (
     Section("trust", TRUST, run.trust_sentences, details=[run.runs_table]),
     Section(
@@ -81,11 +77,10 @@ SECTIONS = (
     Section(
         "silos",
         "Which silos hold which cluster",
-        run.matching_sentences,
-        [run.found_table, run.silos_table],
-        [run.shares_table],
-        [("correspondence.csv", ("correspondence", Posterior.correspondence_frame))],
-        _several,
+        tables=[run.found_table, run.silos_table],
+        details=[run.shares_table],
+        files=[("correspondence.csv", ("correspondence", Posterior.correspondence_frame))],
+        applies=_several,
     ),
     Section(
         "drift",
@@ -106,7 +101,7 @@ SECTIONS = (
         "missing",
         "Missing cells",
         tables=[run.missing_table],
-        applies=_misses,
+        applies=lambda posterior, _: run.missing_table(posterior) is not None,
     ),
     Section(
         "number", "How many clusters", clusters.number_sentences, details=[clusters.pairs_table]
