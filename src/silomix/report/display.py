@@ -109,18 +109,20 @@ def shown_name(variable: Variable) -> str:
     return f"log {variable.name}" if is_log else variable.name
 
 
-def make_table(caption: str, columns: Mapping[str, Any], **how: Any) -> Table:
+def make_table(caption: str, columns: Mapping[str, Any], **options: Any) -> Table:
     """Return a table from its columns by heading: iterables of values, some of them `Cell`s."""
-    return from_lines(caption, columns, zip(*columns.values(), strict=True), **how)
+    return from_lines(caption, columns, zip(*columns.values(), strict=True), **options)
 
 
-def from_lines(caption: str, heads: Iterable[object], lines: Iterable[Any], **how: Any) -> Table:
+def from_lines(
+    caption: str, heads: Iterable[object], lines: Iterable[Any], **options: Any
+) -> Table:
     """Return a table from its headings and its lines of values, some of them `Cell`s.
 
-    `how` is what else a `Table` has.
+    Options are further attributes of `Table`.
     """
     rows = tuple(tuple(x if isinstance(x, Cell) else Cell(x) for x in line) for line in lines)
-    return Table(caption, tuple(map(str, heads)), rows, **how)
+    return Table(caption, tuple(map(str, heads)), rows, **options)
 
 
 def heat_lines(names: Iterable[str], shares: Reals, form: Callable[[float], str]) -> list[Any]:

@@ -225,14 +225,14 @@ def found_table(posterior: Posterior) -> Table | None:
         return None
     frame: pd.DataFrame = posterior.correspondence_frame(frame_like="pandas")
     lines = []
-    for cluster, found in frame.groupby("cluster")["confidence"]:
-        least = found.groupby(frame["silo"], sort=False).min()
+    for cluster, confidences in frame.groupby("cluster")["confidence"]:
+        least = confidences.groupby(frame["silo"], sort=False).min()
         named = [
             f"{name} ({sure:.2f})" if sure < SURE else str(name) for name, sure in least.items()
         ]
-        known = "" if least.isna().all() else f"{least.min():.2f}"
+        lowest = "" if least.isna().all() else f"{least.min():.2f}"
         silos = f"{len(named)} of {len(posterior.silos)}"
-        lines.append((posterior.cluster_names[int(str(cluster))], silos, known, listing(named)))
+        lines.append((posterior.cluster_names[int(str(cluster))], silos, lowest, listing(named)))
     heads = ("cluster", "silos", "confidence", "found by")
     caption = "Which silos found which cluster in their own rows"
     return from_lines(caption, heads, lines, left=(0, 3), kind="tall")

@@ -64,9 +64,11 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     """Return a posterior's sections, as far as a terminal shows them."""
     rows = rows_by_silo(posterior)
     counted = "" if rows is None else f", {about(posterior)}{plural(sum(rows), 'row')}"
-    found = f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
+    clusters = (
+        f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
+    )
     variables = plural(len(posterior.study.variables), "variable")
-    yield Text(f"{found}{counted}, {variables}\n", style="bold")
+    yield Text(f"{clusters}{counted}, {variables}\n", style="bold")
     most = max(MOST_LINES, posterior.n_clusters)
     for section in sections(posterior):
         sentences = [Text(printable(sentence)) for sentence in section.sentences(posterior)]
