@@ -59,10 +59,10 @@ MOST_CURVES = 30
 PLACES, REACH = 61, 3.0
 
 
-def sizes_frame(posterior: Posterior) -> pd.DataFrame:
-    """Return one line per cluster: its share of all rows, and how many rows are labelled so.
+def sizes_frame(posterior: Posterior, **_: object) -> pd.DataFrame:
+    """Return one line per cluster: its share of all rows, how many are labelled so, and words.
 
-    Where the rows are elsewhere, only how many are expected, by the share: no silo tells more.
+    Where the rows are elsewhere, only how many are expected, by the share: no silo says more.
     """
     sizes: pd.DataFrame = posterior.cluster_sizes(INTERVAL, frame_like="pandas")
     place, silo_rows = list(sizes).index("mean"), rows_by_silo(posterior)
@@ -70,12 +70,7 @@ def sizes_frame(posterior: Posterior) -> pd.DataFrame:
         sizes.insert(place, "rows", np.bincount(posterior.labels, minlength=len(sizes)))
     elif silo_rows is not None:
         sizes.insert(place, "expected_rows", (sizes["mean"] * sum(silo_rows)).round().astype(int))
-    return sizes
-
-
-def described_sizes(posterior: Posterior, **_: object) -> pd.DataFrame:
-    """Return the sizes with each cluster in words."""
-    return sizes_frame(posterior).assign(description=posterior.descriptions())
+    return sizes.assign(description=posterior.descriptions())
 
 
 def clear_rows(rows: Assignment) -> tuple[float, Floats]:

@@ -56,7 +56,7 @@ SECTIONS = (
         "Cluster sizes",
         tables=[clusters.sizes_table],
         files=[
-            (SIZES, ("weights", clusters.described_sizes)),
+            (SIZES, ("weights", clusters.sizes_frame)),
             (LABELS, ("assignment", Posterior.labels_frame)),
         ],
     ),
