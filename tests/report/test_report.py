@@ -25,6 +25,7 @@ from cases.posteriors import (
 )
 
 from silomix.errors import FileError, SettingsError
+from silomix.messages.heat_map import LIGHT
 from silomix.model import sentences
 from silomix.model.draws import Correspondence
 from silomix.model.schema import Schema, Variable
@@ -161,7 +162,7 @@ def test_every_picture_has_words_and_a_table(page):
 def test_every_method_is_explained_and_what_was_sent_is_shown(posterior, page):
     methods = Aggregation.model_fields["method"]
     assert all(word in methods.description for word in get_args(methods.annotation))
-    bytes_sent = ("1,000", "64 in 2 answers", "1,064", "release : the silo's own posterior")
+    bytes_sent = ("1,000", "64 in 2 answers", "1,064", "Release: the silo's own posterior")
     settings = (posterior.provenance.study, "matching.method", "evidence", "schedule.chains")
     told = [words for _, *both in steps(posterior) for words in both]
     for shown in (*SILOS, *bytes_sent, *settings, *told):
@@ -220,8 +221,10 @@ def test_the_strongest_traits_are_listed_and_the_others_counted(rng):
     schema = Schema(tuple(Variable(f"x{q}", ("no", "yes")) for q in range(60)))
     many = make_posterior(rng, schema=schema, clusters=1)
     scaled = np.repeat(2.0 - 0.01 * np.arange(60), 2)[None]
-    found = Contrast(None, scaled, None, high=np.ones((1, 120)), low=np.zeros((1, 120)))
-    (row,) = cluster_sections.traits_table(many, found).rows
+    vars(many)["contrasts"] = Contrast(
+        None, scaled, None, high=np.ones((1, 120)), low=np.zeros((1, 120))
+    )
+    (row,) = cluster_sections.traits_table(many).rows
     *listed, last = row[2].text.splitlines()
     assert [line.split()[0] for line in listed] == [f"x{q}" for q in range(10)]
     assert (last, row[3].text) == ("and 50 more", "nothing specific")
@@ -267,9 +270,9 @@ def test_clear_rows_and_near_clusters_are_told(posterior, rng):
     assert explained not in make_report(make_posterior(rng, clusters=1))
 
 
-def test_of_a_run_that_a_policy_keeps_nothing_is_shown():
+def test_of_a_run_that_a_policy_keeps_nothing_is_shown(posterior):
     told = {"own": replace(TRUSTED, sweeps=4000), "ruled": NOT_TOLD}
-    shown = texts(runs_table(make_diagnostics(silos=told)))
+    shown = texts(runs_table(replace(posterior, diagnostics=make_diagnostics(silos=told))))
     assert shown[0] == ["own", "4,000", "0.97", "1.010", "900", "0.2%"]
     assert shown[1][:2] == ["ruled", "–"]
 
@@ -336,7 +339,7 @@ class TestDrift:
         assert all(sentence in text for sentence in drift_sentences(drifting))
 
 
-@pytest.mark.parametrize("theme", [display.LIGHT, display.DARK])
+@pytest.mark.parametrize("theme", [LIGHT, display.DARK])
 def test_text_on_every_colour_can_be_read(theme):
     """By the relative luminance of WCAG 2.2."""
     for view, anchors in theme.items():

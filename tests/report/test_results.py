@@ -10,9 +10,10 @@ from cases.posteriors import SILOS, make_diagnostics, make_posterior, with_drift
 
 import silomix
 from silomix.errors import SettingsError
+from silomix.report import make_report, summary
 from silomix.report import results_folder as files
-from silomix.report import summary
 from silomix.report.display import as_text
+from silomix.report.sections import sections
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +90,22 @@ def test_the_whole_result_in_words(whole):
         assert made in text
 
 
+def test_page_terminal_and_folder_have_the_same_sections(tmp_path, whole):
+    shown = sections(whole)
+    ids = re.findall(r'<section id="(\w+)"', make_report(whole))
+    assert ids == [section.id for section in shown]
+    brief = [one.title for one in shown if one.tables or [*one.sentences(whole)]]
+    lines = as_text(summary.posterior_view(whole)).splitlines()
+    assert [line for line in lines if line in {one.title for one in shown}] == brief
+    files.write_posterior(tmp_path, whole)
+    frames = dict(frame for section in shown for frame in section.files)
+    there = {name for name, (needed, _) in frames.items() if getattr(whole, needed) is not None}
+    assert {path.name for path in tmp_path.glob("*.csv")} == there
+
+
 def test_distinct_rows_are_called_what_they_are(whole):
     provenance = replace(whole.provenance, sent={name: {"DistinctRows": 10} for name in SILOS})
-    words = "Distinct rows with their counts are the table, except for its order."
+    words = "Distinct rows: with their counts they are the table, except for its order"
     assert words in told_of(replace(whole, provenance=provenance)) and words not in told_of(whole)
 
 

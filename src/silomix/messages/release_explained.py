@@ -8,8 +8,9 @@ from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from silomix.messages.heat_map import draw_heat
 from silomix.model.families.release_rounding import least_units
 from silomix.model.sentences import plural, printable_lines
 from silomix.study.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
@@ -17,12 +18,13 @@ from silomix.study.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from matplotlib.figure import Figure
+
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release
     from silomix.model.schema import Schema
 
 WIDTH = 88
-MOST_LABELS = 60
 LONGEST_LABEL = 40
 
 FILES = {
@@ -210,20 +212,11 @@ def draw_profiles(mean: Floats, sizes: Ints, schema: Schema) -> bytes | None:
     """
     if find_spec("matplotlib") is None or not schema.categories:
         return None
-    from matplotlib.figure import Figure
-
-    mean = mean[:, : len(schema.levels)]  # of categories, which come first
-    clusters, levels = mean.shape
-    width, height = min(4 + 0.18 * levels, 16), min(2.5 + 0.3 * clusters, 12)
-    figure = Figure(figsize=(width, height), dpi=80, layout="constrained")
-    axes = figure.add_subplot()
-    picture = axes.imshow(mean, aspect="auto", vmin=0, vmax=1, cmap="Blues")
-    figure.colorbar(picture, label="probability")
-    axes.set_yticks(range(clusters), [f"{c} ({n:,} rows)" for c, n in enumerate(sizes)])
-    if levels <= MOST_LABELS:
-        names = [f"{variable}={level}"[:LONGEST_LABEL] for variable, level in schema.levels]
-        axes.set_xticks(range(levels), names, rotation=90, parse_math=False)
-    axes.set_ylabel("cluster")
+    names = [f"{variable} = {level}"[:LONGEST_LABEL] for variable, level in schema.levels]
+    clusters = [f"{cluster} ({rows:,} rows)" for cluster, rows in enumerate(sizes)]
+    # the levels of categories come first
+    shares, words = mean[:, : len(names)].T, ("probability", "Probability of each level")
+    figure = cast("Figure", draw_heat(None, shares, names, clusters, words).figure)
     content = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # letters the font lacks become boxes

@@ -1,4 +1,4 @@
-"""Frames of a posterior, in the library of the table that was fitted."""
+"""Frames of a posterior, in the library that the table came in, and the columns of some."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from silomix.errors import MissingDependency, SilomixError
 from silomix.model.metrics import highest_density_interval
 from silomix.model.sentences import one_of
-from silomix.posterior.characterise import PROBABILITY, contrast_of, spread_of
+from silomix.posterior.characterise import PROBABILITY, contrast, spread_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,13 +27,13 @@ Layout = Literal["tidy", "wide"]
 
 
 def backend_of(table: Any) -> Backend:
-    """Library of a table's frame; pandas for a path."""
+    """Return the library to answer in when someone gave this table: pandas for a path."""
     library = getattr(nw.from_native(table, pass_through=True), "implementation", None)
     return next((name for name in get_args(Backend) if library and library.value == name), "pandas")
 
 
 def make_frame(columns: Columns, frame_like: object, posterior: Posterior) -> Any:
-    """Make a frame of the library of `frame_like`, or else that of the posterior."""
+    """Return a frame of the library that `frame_like`, or else the posterior, names."""
     backend: Any = posterior.backend if frame_like is None else frame_like
     if not isinstance(backend, str):
         backend = backend_of(backend) if hasattr(backend, "columns") else type(backend).__name__
@@ -54,7 +54,7 @@ def make_frame(columns: Columns, frame_like: object, posterior: Posterior) -> An
 
 
 def by_cluster(posterior: Posterior, names: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
-    """Columns that identify lines: these parameters in each cluster."""
+    """Return columns that name lines: all of these parameters in each cluster."""
     clusters = posterior.n_clusters
     return {
         "cluster": np.repeat(np.arange(clusters), len(names)),
@@ -64,7 +64,7 @@ def by_cluster(posterior: Posterior, names: Sequence[tuple[Any, Any]]) -> dict[s
 
 
 def estimates(draws: Reals, level: float) -> dict[str, Any]:
-    """Columns of summaries of draws (draw, …): mean, sd, interval and its level."""
+    """Return columns that sum up draws (draw, …): mean, sd, and an interval that says its level."""
     lower, upper = highest_density_interval(draws, level)
     return {
         "mean": draws.mean(axis=0, dtype=np.float64).ravel(),
@@ -78,67 +78,68 @@ def estimates(draws: Reals, level: float) -> dict[str, Any]:
 def contrast_columns(
     posterior: Posterior, clusters: Iterable[int], level: float, margin: float
 ) -> dict[str, Any]:
-    """Columns with a line for each cluster and parameter, the clearest first."""
-    family, diffs = posterior.family, contrast_of(posterior, margin)
+    """Return columns with a line for each cluster and parameter, the clearest first."""
+    family = posterior.family
+    found = contrast(posterior.weights, posterior.profile_draws, family, margin)
     overall = family.describe(family.whole(posterior.profile_draws, posterior.weights))
-    columns, names = np.flatnonzero(family.tells()), np.array(family.names(), dtype=object)
+    shown, names = np.flatnonzero(family.tells()), np.array(family.names(), dtype=object)
     parts = []
     for cluster in clusters:
-        order = columns[np.argsort(-np.abs(diffs.scaled[cluster, columns]), kind="stable")]
-        draws = family.describe(posterior.profile_draws[:, cluster])[:, order]
-        differences = draws.astype(np.float64) - overall[:, order]
+        order = shown[np.argsort(-np.abs(found.scaled[cluster, shown]), kind="stable")]
+        own = family.describe(posterior.profile_draws[:, cluster])[:, order]
+        differences = own.astype(np.float64) - overall[:, order]
         lower, upper = highest_density_interval(differences, level)
-        scaled = diffs.scaled[cluster, order]
-        prob = np.where(scaled > 0, diffs.high[cluster, order], diffs.low[cluster, order])
+        scaled = found.scaled[cluster, order]
+        sure = np.where(scaled > 0, found.high[cluster, order], found.low[cluster, order])
         parts.append(
             {
                 "cluster": np.full(len(order), cluster),
                 "variable": names[order, 0],
                 "level_name": names[order, 1],
-                "mean": draws.mean(axis=0, dtype=np.float64),
+                "mean": own.mean(axis=0, dtype=np.float64),
                 "whole": overall[:, order].mean(axis=0, dtype=np.float64),
                 "difference": differences.mean(axis=0),
                 "lower": lower,
                 "upper": upper,
                 "interval": np.full(len(order), f"{100 * level:g}% HDI"),
                 "scaled": scaled,
-                "probability": prob,
-                "sets_apart": prob >= PROBABILITY,
+                "probability": sure,
+                "sets_apart": sure >= PROBABILITY,
             }
         )
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def drift_columns(posterior: Posterior, level: float) -> Columns:
-    """Columns with a line per variable: drift between silos, and the largest difference."""
-    drift, family = posterior.silo_profiles, posterior.family
-    if drift is None:
+    """Return one line per variable: how much the silos differ in it, and where most."""
+    own, family = posterior.silo_profiles, posterior.family
+    if own is None:
         raise SilomixError(f"this posterior has no drift: {no_drift(posterior)}")
     # quantiles that are draws: between a finite one and infinity there is nothing to interpolate
-    levels = [0.5, (1 - level) / 2, (1 + level) / 2]
-    kappa, lower, upper = np.quantile(drift.kappa, levels, axis=0, method="inverted_cdf")
-    share_same, interval = np.isinf(drift.kappa).mean(axis=0), f"{100 * level:g}% equal-tailed"
-    if len(drift.kappa) == 1:
-        lower, upper, share_same = np.full((3, len(kappa)), np.nan)
+    at = [0.5, (1 - level) / 2, (1 + level) / 2]
+    kappa, lower, upper = np.quantile(own.kappa, at, axis=0, method="inverted_cdf")
+    same, interval = np.isinf(own.kappa).mean(axis=0), f"{100 * level:g}% equal-tailed"
+    if len(own.kappa) == 1:
+        lower, upper, same = np.full((3, len(kappa)), np.nan)
         interval = "point value"
-    means = drift.parameters.mean(axis=0, dtype=np.float64)
+    means = own.parameters.mean(axis=0, dtype=np.float64)
     cluster, column = _most_apart(means, family)
     # in the units of the study, in which numbers can be compared with each other
     gap = np.ptp(means[:, cluster, column], axis=0)
     # (silo, variable): the probabilities of the level in which two silos differ most, or means
-    by_silo = family.describe(means)[:, cluster, column]
-    difference = np.ptp(by_silo, axis=0)
-    # if no silos differ, none are named
+    apart = family.describe(means)[:, cluster, column]
+    difference = np.ptp(apart, axis=0)
+    # of silos that do not differ at all there are no two to name
     names = np.array([*posterior.silos, None], dtype=object)
     highest, lowest = (
         names[np.where(difference > 0, place, -1)]
-        for place in (by_silo.argmax(axis=0), by_silo.argmin(axis=0))
+        for place in (apart.argmax(axis=0), apart.argmin(axis=0))
     )
     # point values are often the same for all variables; nan sorts last, and is then everywhere
-    order = np.lexsort([-gap, share_same, kappa])
+    order = np.lexsort([-gap, same, kappa])
     columns = {
         "variable": np.array([variable.name for variable in family.variables], dtype=object),
-        "same": share_same,
+        "same": same,
         "spread": spread_of(kappa, family),
         "kappa": kappa,
         "lower": lower,
@@ -147,35 +148,35 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
         "cluster": cluster,
         "level_name": np.array([family.names()[place][1] for place in column], dtype=object),
         "highest_silo": highest,
-        "highest": by_silo.max(axis=0),
+        "highest": apart.max(axis=0),
         "lowest_silo": lowest,
-        "lowest": by_silo.min(axis=0),
+        "lowest": apart.min(axis=0),
         "difference": difference,
     }
     return {name: values[order] for name, values in columns.items()}
 
 
 def _most_apart(means: Floats, family: Product) -> tuple[Ints, Ints]:
-    """Cluster and column of each variable with the largest difference between silos.
+    """Return the cluster and the column of each variable in which two silos differ most.
 
-    A silo without rows in a cluster is no exception: its profile is then the shared one.
+    A silo without rows in a cluster needs no exception: its profile is then the shared one.
 
     Parameters
     ----------
     means : (silo, cluster, parameter), posterior means.
     """
-    tells, largest = family.tells(), []
+    tells, found = family.tells(), []
     for start, stop in pairwise(family.starts):
         columns = start + np.flatnonzero(tells[start:stop])
         gaps = np.ptp(means[:, :, columns], axis=0)
         cluster, place = np.unravel_index(gaps.argmax(), gaps.shape)
         # where nothing differs, the last one
-        largest.append((cluster, columns[place if gaps.any() else -1]))
-    return tuple(np.transpose(largest))
+        found.append((cluster, columns[place if gaps.any() else -1]))
+    return tuple(np.transpose(found))
 
 
 def no_drift(posterior: Posterior) -> str:
-    """Explanation why the silos of a posterior have no own profiles, and what to do."""
+    """Return why the silos of a posterior have no profiles of their own, and what to do."""
     if len(posterior.silos) == 1:
         return "it has a single silo, and no other to differ from"
     if posterior.study.model.drift == "none":

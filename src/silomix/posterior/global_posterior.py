@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -15,7 +16,7 @@ from silomix.errors import SettingsError, SilomixError
 from silomix.model.metrics import highest_density_interval
 from silomix.model.reading import Table, read_table
 from silomix.model.sentences import check_mapping, listing, one_of, plural, quoted
-from silomix.posterior.characterise import MARGIN, contrast_of, describe_clusters
+from silomix.posterior.characterise import MARGIN, Contrast, contrast, describe_clusters
 from silomix.posterior.frames import (
     Backend,
     Layout,
@@ -237,6 +238,11 @@ class Posterior(Parts):
         """
         return self.family.names()
 
+    @cached_property
+    def contrasts(self) -> Contrast:
+        """How the clusters differ from the whole population, over the draws."""
+        return contrast(self.weights, self.profile_draws, self.family)
+
     @property
     def family(self) -> Product:
         """Distributions of the variables within a cluster."""
@@ -440,7 +446,7 @@ class Posterior(Parts):
         >>> len(posterior.descriptions())
         5
         """
-        return describe_clusters(self, contrast_of(self))
+        return describe_clusters(self)
 
     def labels_frame(
         self,

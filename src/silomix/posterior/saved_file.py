@@ -1,13 +1,13 @@
-"""File of a saved posterior: arrays and one JSON document in safetensors, gzipped.
+"""Posterior <-> one file: arrays and one JSON document in safetensors, gzipped.
 
-The document, in the tensor `DOCUMENT`, is the posterior with null instead of arrays; an array has
-the path of its attribute as its name, and is declared in `ARRAYS`. A silo's weight or probability
-that equals the shared one exactly is not written twice: nan stands in its place. Draws are float32,
-memberships multiples of 1/10,000, and a row's label is its most probable cluster. Safetensors does
-not compress, and gzip halves such a file; it also adds a checksum. The same posterior always makes
-the same bytes.
+The document, in the tensor `DOCUMENT`, is the posterior with null in the place of every array; an
+array has the path of its attribute for a name, and `ARRAYS` says what each must be. A silo's weight
+or probability that is the shared one, bit for bit, is not written twice: nan stands in its place.
+Draws are float32, memberships counted in parts of 10,000, and a row's label is its most probable
+cluster. Safetensors does not compress, and gzip halves such a file; it also adds the checksum by
+which damage is found. The same posterior always makes the same bytes.
 
-Files are untrusted and checked here, once. `make_datatree` gives the same to ArviZ.
+Nothing in a file is believed. It is checked here, once. `make_datatree` gives the same to ArviZ.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import ChainMap
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 
 HEAD = {"kind": "silomix posterior", "format": 4}
 DOCUMENT = "posterior.json"
-# Name of the file in a folder of results.
+# What it is called in a folder of results.
 SAVED = "posterior.silomix"
-# Value of zlib's `wbits` for gzip.
+# What zlib calls a gzip file.
 GZIP = 31
-# Largest decompressed size, in multiples of the file's and in bytes: gzip could reach a thousand.
+# Times its length, and bytes, that a file may unfold to: gzip could make a thousand of one.
 UNFOLDS, ALWAYS = 100, 300_000_000
-# Largest share: sums of float32 draws may be slightly above one.
+# Largest share: draws in float32 that were added up may be a little above one.
 TOP = 1.001
 SINGLES, DOUBLES = FLOATS[:1], FLOATS[1:]
 
@@ -91,14 +91,14 @@ ARRAYS = {
 }
 # By array of the silos' own values, (draw, silo, …), that of the shared ones: (draw, …).
 SHARED = {"weights_by_silo": "weights", "silo_profiles.parameters": "profile_draws"}
-# Arrays of indices along an axis.
+# Arrays that number what lies along an axis.
 NUMBERED = {"correspondence.groups": "cluster", "assignment.silos": "silo"}
-# Errors raised by a document and arrays that do not belong together.
+# What a document and arrays raise that were not written together.
 MISFITS = (AttributeError, LookupError, TypeError, ValueError, SafetensorError, zlib.error)
 
 
 class Document(BaseModel):
-    """Schema by which pydantic checks a posterior's records and makes them."""
+    """What pydantic needs to check a posterior's records and to make them."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
@@ -112,7 +112,7 @@ READER = TypeAdapter(Document)
 
 
 def save(posterior: Posterior, path: str | Path) -> Path:
-    """Write a posterior atomically to a file that only its owner can read; return its path."""
+    """Write a posterior to a file of its owner's alone, whole or not at all; return its path."""
     target = Path(path)
     with writing(target, FileError):
         replace_file(target, as_bytes(posterior), private=True)
@@ -120,7 +120,7 @@ def save(posterior: Posterior, path: str | Path) -> Path:
 
 
 def as_bytes(posterior: Posterior) -> bytes:
-    """Content of the file of a posterior."""
+    """Return what is in the file of a posterior."""
     document, arrays = _separate(posterior)
     if "assignment.membership" in arrays:
         del arrays["assignment.labels"]
@@ -128,20 +128,21 @@ def as_bytes(posterior: Posterior) -> bytes:
     for name, array in arrays.items():
         arrays[name] = array.astype(_declared(name).dtypes[0], copy=False)
     for name in SHARED.keys() & arrays.keys():
-        by_silo = arrays[name]
-        arrays[name] = np.where(by_silo == _shared(arrays, name), np.float32("nan"), by_silo)
+        own = arrays[name]
+        arrays[name] = np.where(own == _shared(arrays, name), np.float32("nan"), own)
     text = json.dumps(HEAD | document, ensure_ascii=False, allow_nan=False).encode()
     content = save_arrays(arrays | {DOCUMENT: np.frombuffer(text, np.uint8)})
     return zlib.compress(content, wbits=GZIP)
 
 
 def _separate(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
-    """Posterior as plain values, null for arrays, and the arrays by path."""
+    """Return a posterior as plain values, null for arrays, and the arrays by path."""
     arrays: Arrays = {}
-    replaced: dict[str, Any] = {"study": posterior.study.model_dump(mode="json")}
+    own: dict[str, Any] = {"study": posterior.study.model_dump(mode="json")}
     if posterior.assignment is not None:
-        replaced["assignment"] = replace(posterior.assignment, ids=None)  # a file is handed on
-    return split(vars(posterior) | replaced, "", arrays), arrays
+        own["assignment"] = replace(posterior.assignment, ids=None)  # a file is handed on
+    stored = {part.name: getattr(posterior, part.name) for part in fields(posterior)}
+    return split(stored | own, "", arrays), arrays
 
 
 def _declared(path: str) -> Array:
@@ -149,7 +150,7 @@ def _declared(path: str) -> Array:
 
 
 def _shared(arrays: Arrays, name: str) -> NDArray[Any]:
-    """Shared values that correspond to the silos' own, which belong to the last draws."""
+    """Return the shared values that stand beside the silos' own; these are of the last draws."""
     return arrays[SHARED[name]][-len(arrays[name]) :, None]
 
 
@@ -179,8 +180,8 @@ def load(path: str | Path) -> Posterior:
             membership = from_parts(arrays["assignment.membership"])
             labels = {"assignment.labels": membership.argmax(axis=1)}
             arrays |= labels | {"assignment.membership": membership}
-        values = {"posterior": join(document, "", arrays)}
-        posterior: Posterior = validate(READER, values).posterior
+        given = {"posterior": join(document, "", arrays)}
+        posterior: Posterior = validate(READER, given).posterior
         _check_records(posterior, arrays)
     except OSError as error:
         raise FileError(f"{source} cannot be read: {error.strerror}; check the path") from None
@@ -197,7 +198,7 @@ def load(path: str | Path) -> Posterior:
 
 
 def _unpack(content: bytes) -> tuple[dict[str, Any], Arrays]:
-    """Decompress the document and the arrays, within bounds."""
+    """Return the document and the arrays; refuse what unfolds to more than it should."""
     unfolding = zlib.decompressobj(wbits=GZIP)
     most = min(max(UNFOLDS * len(content), ALWAYS), LARGEST_MESSAGE)
     whole = unfolding.decompress(content, most)
@@ -233,19 +234,19 @@ def _check_arrays(arrays: Arrays, study: Study) -> None:
         if problem or array.shape != fits:
             shape = f"has the shape {array.shape}, and {fits} would fit the rest: {sizes}"
             raise FileError(f"its array {name!r} {problem or shape}")
-    draws, kappas, own = (sizes.get(f"{k}draw", 1) for k in ("", "kappa_", "silo_"))
-    counts = [length for axis, length in sizes.items() if axis.startswith("own_cluster")]
-    possible = kappas in {1, draws} and 1 <= own <= draws and sizes["cluster"] > 0 and all(counts)
-    if not possible or sum(counts) != sizes.get("local_cluster", sum(counts)):
+    draws, kappas, some = (sizes.get(f"{of}draw", 1) for of in ("", "kappa_", "silo_"))
+    own = [length for axis, length in sizes.items() if axis.startswith("own_cluster")]
+    possible = kappas in {1, draws} and 1 <= some <= draws and sizes["cluster"] > 0 and all(own)
+    if not possible or sum(own) != sizes.get("local_cluster", sum(own)):
         raise FileError(f"its arrays cannot have the lengths {sizes}")
 
 
 def _check_records(posterior: Posterior, arrays: Arrays) -> None:
-    """Refuse parts of another study, and arrays that belong to no part."""
-    study, origin, match = posterior.study, posterior.provenance, posterior.correspondence
-    if digest(study) != origin.study:
+    """Refuse parts that are of another study, and arrays that are no part."""
+    study, made, match = posterior.study, posterior.provenance, posterior.correspondence
+    if digest(study) != made.study:
         raise FileError("its study has another digest than its provenance says")
-    for part in (origin, match, posterior.silo_weights):
+    for part in (made, match, posterior.silo_weights):
         if part and part.silos != study.silos:
             raise FileError(f"its study has other silos than its {type(part).__name__} names")
     if match and not len(match.groups) == len(match.sizes) == len(study.silos):
@@ -256,7 +257,7 @@ def _check_records(posterior: Posterior, arrays: Arrays) -> None:
 
 
 def make_datatree(posterior: Posterior) -> xr.DataTree:
-    """DataTree of draws, traces and provenance for ArviZ; extra "arviz".
+    """Return draws, traces and provenance in the shape that ArviZ reads; extra "arviz".
 
     - ``posterior``: weights, weights_by_silo and probabilities; where silos have profiles of their
       own, spread: how much they differ in each variable, as in `Posterior.drift`. Chains are those
@@ -275,11 +276,11 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
         import xarray as xr
     except ImportError:
         raise MissingDependency("to_datatree needs xarray", extra="arviz") from None
-    origin = asdict(posterior.provenance)
+    made = asdict(posterior.provenance)
     attrs = {
         "inference_library": "silomix",
-        "inference_library_version": origin.pop("version"),
-        **{name: v if isinstance(v, str | int) else json.dumps(v) for name, v in origin.items()},
+        "inference_library_version": made.pop("version"),
+        **{name: v if isinstance(v, str | int) else json.dumps(v) for name, v in made.items()},
         "trusted": int(posterior.diagnostics.trusted),
         "verdict": posterior.diagnostics.verdict,
     }
@@ -304,31 +305,31 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
         data = xr.Dataset(variables, attrs=attrs)
         counted = {name: (name, np.arange(data.sizes.get(name, 0))) for name in ("chain", "draw")}
         if group == "last_draws":
-            latest = np.argsort(places, axis=None)[-data.sizes["draw"] :]
-            of_chain, of_draw = np.unravel_index(latest, places.shape)
+            last = np.argsort(places, axis=None)[-data.sizes["draw"] :]
+            of_chain, of_draw = np.unravel_index(last, places.shape)
             counted |= {"of_chain": ("draw", of_chain), "of_draw": ("draw", of_draw)}
         named = coords | counted
-        used = {name: coord for name, coord in named.items() if coord[0] in data.dims}
-        datasets[group] = data.assign_coords(used)
+        here = {name: coord for name, coord in named.items() if coord[0] in data.dims}
+        datasets[group] = data.assign_coords(here)
     return xr.DataTree.from_dict(datasets)
 
 
 def _variables(
     posterior: Posterior, axis: str
 ) -> Iterator[tuple[str, str, list[str], NDArray[Any]]]:
-    """Yield the variables of the tree: group, name, axes, and values without a chain axis."""
-    draw, by_silo, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
+    """Yield the variables of the tree: group, name, axes, and values without the axis of chains."""
+    draw, own, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
     # the variable with all axes first: arviz-stats 0.8 mixes up the lines of a summary of several
     # variables if their axes first appear in another order
     yield "posterior", "weights_by_silo", [*draw, "silo", "cluster"], posterior.weights_by_silo
     yield "posterior", "weights", [*draw, "cluster"], posterior.weights
     profiles = "probabilities" if axis == "level" else "parameters"
     yield "posterior", profiles, [*draw, "cluster", axis], posterior.parameters
-    if by_silo is not None:
+    if own is not None:
         axes, described = [*draw, "silo", "cluster", axis], posterior.family.describe
-        yield "last_draws", f"{profiles}_by_silo", axes, described(by_silo.parameters)
+        yield "last_draws", f"{profiles}_by_silo", axes, described(own.parameters)
         # κ itself is infinite where silos are alike, which no figure can show
-        spread = spread_of(by_silo.kappa, posterior.family)
+        spread = spread_of(own.kappa, posterior.family)
         if len(spread) == posterior.n_draws:
             yield "posterior", "spread", [*draw, "variable_name"], spread
         else:

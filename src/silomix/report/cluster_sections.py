@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.schema import Variable
     from silomix.posterior import Posterior
-    from silomix.posterior.characterise import Contrast
     from silomix.posterior.global_posterior import Assignment
     from silomix.posterior.outside_estimates import Comparison
 
@@ -60,10 +59,10 @@ MOST_CURVES = 30
 PLACES, REACH = 61, 3.0
 
 
-def sizes_frame(posterior: Posterior) -> pd.DataFrame:
-    """Return one line per cluster: its share of all rows, and how many rows are labelled so.
+def sizes_frame(posterior: Posterior, **_: object) -> pd.DataFrame:
+    """Return one line per cluster: its share of all rows, how many are labelled so, and words.
 
-    Where the rows are elsewhere, only how many are expected, by the share: no silo tells more.
+    Where the rows are elsewhere, only how many are expected, by the share: no silo says more.
     """
     sizes: pd.DataFrame = posterior.cluster_sizes(INTERVAL, frame_like="pandas")
     place, silo_rows = list(sizes).index("mean"), rows_by_silo(posterior)
@@ -71,7 +70,7 @@ def sizes_frame(posterior: Posterior) -> pd.DataFrame:
         sizes.insert(place, "rows", np.bincount(posterior.labels, minlength=len(sizes)))
     elif silo_rows is not None:
         sizes.insert(place, "expected_rows", (sizes["mean"] * sum(silo_rows)).round().astype(int))
-    return sizes
+    return sizes.assign(description=posterior.descriptions())
 
 
 def clear_rows(rows: Assignment) -> tuple[float, Floats]:
@@ -99,15 +98,27 @@ def sizes_table(posterior: Posterior) -> Table:
     intervals = sizes["lower"].map(percent) + " to " + sizes["upper"].map(percent)
     notes = [f"perhaps {listing(others, 3)}" if others else "" for others in near]
     columns: dict[str, Any] = {"cluster": [*map(Cell, names, [""] * len(names), notes)]}
+    caption = "Each cluster's share of the rows of all silos"
     if posterior.assignment is not None:
         columns["rows labelled"] = sizes["rows"].map("{:,}".format)
-        columns["clear rows"] = [percent(share) for share in clear_rows(posterior.assignment)[1]]
+        clear = clear_rows(posterior.assignment)[1]
+        columns["clear rows"] = map(percent, clear)
+        caption += f"; a row is clear from a probability of {CLEAR:.0%}"
     columns["share"] = sizes["mean"].map(percent)
     columns[f"{INTERVAL:.0%} interval"] = intervals
     if silo_rows is not None:
         columns["expected rows"] = (sizes["mean"] * sum(silo_rows)).map("{:,.0f}".format)
     columns[""] = [bar(*line) for line in scaled.to_numpy()]
-    return make_table("Each cluster's share of the rows of all silos", columns)
+    return make_table(caption, columns)
+
+
+def kinds_sentences(posterior: Posterior) -> Iterator[str]:
+    """Yield which variables were taken as numbers."""
+    schema = posterior.study.table_schema
+    if schema.numbers and not schema.of_parameters:
+        named = listing([f"{shown_name(one)} ({one.kind})" for one in schema.numbers])
+        others = "; the others as categories" if schema.categories else ""
+        yield f"Taken as numbers: {named}{others}."
 
 
 def number_sentences(posterior: Posterior) -> Iterator[str]:
@@ -142,8 +153,10 @@ def number_sentences(posterior: Posterior) -> Iterator[str]:
         )
 
 
-def pairs_table(posterior: Posterior) -> Table:
-    """Return the pairs of clusters that are nearest to being one."""
+def pairs_table(posterior: Posterior) -> Table | None:
+    """Return the pairs of clusters that are nearest to being one; None of a single cluster."""
+    if posterior.n_clusters == 1:
+        return None
     match, names = posterior.correspondence, posterior.cluster_names
     pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)[
         :MOST_PAIRS
@@ -168,14 +181,9 @@ def profile_means(posterior: Posterior) -> Floats:
     return np.asarray(posterior.family.describe(means))
 
 
-def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
-    """Return which levels and numbers are high and low in each cluster.
-
-    Parameters
-    ----------
-    contrast : how the clusters differ from the whole population.
-    """
-    means = profile_means(posterior)
+def traits_table(posterior: Posterior) -> Table:
+    """Return which levels and numbers are high and low in each cluster."""
+    means, contrast = profile_means(posterior), posterior.contrasts
     found = characterise.traits(contrast, posterior.family)
     names, family, shares = posterior.parameter_names, posterior.family, posterior.family.shares()
     variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
@@ -193,23 +201,18 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
             lines.append(f"and {len(columns) - MOST_TRAITS} more")
         return "\n".join(lines) or "nothing specific"
 
-    first = zip(
-        posterior.cluster_names, characterise.describe_clusters(posterior, contrast), strict=True
-    )
+    first = zip(posterior.cluster_names, posterior.descriptions(), strict=True)
     both = [(listed(c, high), listed(c, low)) for c, (high, low) in enumerate(found)]
     lines = [(*words, *lists) for words, lists in zip(first, both, strict=True)]
     heads = ("cluster", "in words", "higher than overall", "lower than overall")
-    return from_lines("What sets each cluster apart", heads, lines, left=range(4))
+    return from_lines("What each cluster is like", heads, lines, left=range(4), narrow=2)
 
 
-def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
-    """Return the levels as lines of a heat map, and their numbers for the script that sorts them.
-
-    Parameters are those of `traits_table`.
-    """
+def heat_map(posterior: Posterior) -> dict[str, Any]:
+    """Return the lines of a heat map, and their numbers for the script that sorts them."""
     family, shares = posterior.family, posterior.family.shares()
-    order = characterise.likeness_order(contrast, family)
-    contrast = characterise.Contrast(*(part[..., shares] for part in contrast))
+    order = characterise.likeness_order(posterior.contrasts, family)
+    contrast = characterise.Contrast(*(part[..., shares] for part in posterior.contrasts))
     draws = posterior.profile_draws[:, :, shares]
     strength = np.abs(contrast.scaled).max(axis=0)
     largest = float(np.clip(strength.max(), 0.5, LARGEST))
@@ -258,9 +261,7 @@ def _rounded(values: Floats, scale: float) -> list[Any]:
     return np.round(values * scale).astype(int).tolist()
 
 
-def find_numbers(
-    posterior: Posterior, contrast: Contrast, most: int
-) -> list[tuple[Variable, Floats, Floats]]:
+def find_numbers(posterior: Posterior, most: int) -> list[tuple[Variable, Floats, Floats]]:
     """Return the numbers that differ most between clusters, in the order of the table.
 
     Returns
@@ -268,6 +269,7 @@ def find_numbers(
     For each, the variable; its parameters in the units of the table, of all rows and then of each
     cluster, (1 + cluster, parameter); and the scaled differences of its means, (cluster,).
     """
+    contrast = posterior.contrasts
     means = np.vstack([contrast.whole, profile_means(posterior)])
     family, shares = posterior.family, posterior.family.shares()
     found = [
@@ -305,11 +307,8 @@ def densities(variable: Variable, parameters: Floats) -> tuple[Floats, Floats]:
     return x, np.exp(logs + family.log_base(x[:, None]))
 
 
-def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
-    """Return mean and spread of each number in each cluster, coloured by the scaled difference.
-
-    Parameters are those of `traits_table`.
-    """
+def numbers_table(posterior: Posterior) -> Table:
+    """Return mean and spread of each number in each cluster, coloured by the scaled difference."""
 
     def line(variable: Variable, parameters: Floats, scaled: Floats) -> Iterator[Cell]:
         yield Cell(shown_name(variable))
@@ -325,37 +324,35 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
     caption = "Means, and in small print standard deviations; similar clusters are side by side"
     if posterior.study.table_schema.of_parameters:
         caption = "Posterior means; parameters down, clusters across, similar ones side by side"
-    order = characterise.likeness_order(contrast, posterior.family)
+    order = characterise.likeness_order(posterior.contrasts, posterior.family)
     heads = ["variable", "whole", *(posterior.cluster_names[cluster] for cluster in order)]
-    found = find_numbers(posterior, contrast, MOST_NUMBERS)
-    return from_lines(caption, heads, (line(*one) for one in found))
+    found = find_numbers(posterior, MOST_NUMBERS)
+    return from_lines(caption, heads, (line(*one) for one in found), kind="grid tall differences")
 
 
-def curves_table(posterior: Posterior, contrast: Contrast) -> Table:
-    """Return a small curve of each number in each cluster; parameters as for `traits_table`."""
+def curves_table(posterior: Posterior) -> Table:
+    """Return a small curve of each number in each cluster."""
     sizes, lines = posterior.weights.mean(axis=0, dtype=np.float64), []
-    order = characterise.likeness_order(contrast, posterior.family)
-    for variable, parameters, _ in find_numbers(posterior, contrast, MOST_CURVES):
+    order = characterise.likeness_order(posterior.contrasts, posterior.family)
+    for variable, parameters, _ in find_numbers(posterior, MOST_CURVES):
         x, heights = densities(variable, parameters[1:])
         name = Cell(shown_name(variable), note=f"{amount(x[0])} to {amount(x[-1])}")
         lines.append([name, *(curve(x, heights[c], sizes @ heights) for c in order)])
     caption = "Distributions of the numbers in each cluster, in front of that of all rows"
-    return from_lines(caption, ["variable", *(posterior.cluster_names[c] for c in order)], lines)
+    heads = ["variable", *(posterior.cluster_names[c] for c in order)]
+    return from_lines(caption, heads, lines, kind="grid tall")
 
 
-def map_picture(posterior: Posterior, contrast: Contrast) -> Picture | None:
+def map_picture(posterior: Posterior) -> Picture | None:
     """Return the clusters in the plane; None if there is no such map."""
-    weights, family = posterior.weights, posterior.family
-    if family.is_categorical:
-        found = characterise.cluster_map(weights, posterior.profile_draws, family.starts)
+    found = characterise.map_of(posterior)
+    method = "principal components of their scaled differences from the whole"
+    what = "the variance between clusters"
+    if posterior.family.is_categorical:
         method, what = "multiple correspondence analysis", "the association between variables"
-    else:
-        found = characterise.difference_map(weights, contrast, family)
-        method = "principal components of their scaled differences from the whole"
-        what = "the variance between clusters"
     if found is None:
         return None
-    shares = weights.mean(axis=0, dtype=np.float64)
+    shares = posterior.weights.mean(axis=0, dtype=np.float64)
     caption = (
         f"Clusters by {method}. Axis 1 explains {percent(found.shares[0])} of {what}, axis 2 "
         f"{percent(found.shares[1])}. Larger discs are clusters with more rows."
@@ -408,4 +405,5 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
         whole = f"{found.rows - missing:,}", value(one.whole, one)
         lines.append((*("all", one.level)[: len(named)], *whole, "", "", "", "", ""))
     left_out = f"; {missing:,} of {found.rows:,} rows left out: no value" if missing else ""
-    return from_lines(first.variable + left_out, heads, lines, left=range(len(named)))
+    caption, left = first.variable + left_out, range(len(named))
+    return from_lines(caption, heads, lines, left=left, kind="outside tall")

@@ -21,6 +21,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
+from silomix.messages.heat_map import ink
 from silomix.model.sentences import amount, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -43,11 +44,7 @@ MARKERS = "osD^vP"
 LARGEST = 2.0
 # Steps of a scale of the page; there is one colour more.
 STEPS = 20
-# Colours along the scales, evenly spaced: p for shares and d for differences.
-LIGHT = {
-    "p": ("#f5f8fc", "#9ecae1", "#3182bd", "#08306b"),
-    "d": ("#b35806", "#f1a340", "#fee0b6", "#f7f7f7", "#d8daeb", "#998ec3", "#542788"),
-}
+# Those of dark pages, likewise.
 DARK = {
     "p": ("#1d2530", "#1f4e79", "#4292c6", "#c6e2f7"),
     "d": ("#f6b25c", "#a8641a", "#4a3a28", "#23272f", "#3b3556", "#7466ab", "#c3b5f0"),
@@ -85,12 +82,17 @@ class Table(NamedTuple):
     heads : headings of all columns; an empty one is of drawings.
     rows : cells, line by line, as many as there are headings.
     left : positions of the columns that hold text; the others hold numbers.
+    kind : classes of the page: "tall" scrolls, "grid" has coloured cells, and "differences" colours
+        them as such.
+    narrow : columns that a terminal has room for; all if None.
     """
 
     caption: str
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    left: Collection[int]
+    left: Collection[int] = (0,)
+    kind: str = ""
+    narrow: int | None = None
 
 
 class Picture(NamedTuple):
@@ -107,17 +109,20 @@ def shown_name(variable: Variable) -> str:
     return f"log {variable.name}" if is_log else variable.name
 
 
-def make_table(caption: str, columns: Mapping[str, Any], left: Collection[int] = (0,)) -> Table:
+def make_table(caption: str, columns: Mapping[str, Any], **options: Any) -> Table:
     """Return a table from its columns by heading: iterables of values, some of them `Cell`s."""
-    return from_lines(caption, columns, zip(*columns.values(), strict=True), left)
+    return from_lines(caption, columns, zip(*columns.values(), strict=True), **options)
 
 
 def from_lines(
-    caption: str, heads: Iterable[object], lines: Iterable[Any], left: Collection[int] = (0,)
+    caption: str, heads: Iterable[object], lines: Iterable[Any], **options: Any
 ) -> Table:
-    """Return a table from its headings and its lines of values, some of them `Cell`s."""
+    """Return a table from its headings and its lines of values, some of them `Cell`s.
+
+    Options are further attributes of `Table`.
+    """
     rows = tuple(tuple(x if isinstance(x, Cell) else Cell(x) for x in line) for line in lines)
-    return Table(caption, tuple(map(str, heads)), rows, left)
+    return Table(caption, tuple(map(str, heads)), rows, **options)
 
 
 def heat_lines(names: Iterable[str], shares: Reals, form: Callable[[float], str]) -> list[Any]:
@@ -129,7 +134,7 @@ def heat_lines(names: Iterable[str], shares: Reals, form: Callable[[float], str]
 def as_view(table: Table, most: int | None = None) -> TerminalTable:
     """Return the first lines of a table for the terminal, without its drawings and small print."""
     view = TerminalTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown = [position for position, head in enumerate(table.heads) if head]
+    shown = [position for position, head in enumerate(table.heads[: table.narrow]) if head]
     for position in shown:
         justify: Literal["left", "right"] = "left" if position in table.left else "right"
         # numbers stay in their line, however long the names beside them
@@ -150,7 +155,9 @@ def frame_view(frame: pd.DataFrame, left: Collection[str] = ()) -> TerminalTable
     The first column, and those named in `left`, hold text.
     """
     text = {0, *map(list(frame.columns).index, left)}
-    return as_view(make_table("", {str(name): map(_cell, frame[name]) for name in frame}, text))
+    return as_view(
+        make_table("", {str(name): map(_cell, frame[name]) for name in frame}, left=text)
+    )
 
 
 def _cell(value: object) -> str:
@@ -204,14 +211,6 @@ def heat_rules(anchors: Sequence[str], view: str, before: str = "") -> str:
         f"{{background:#{bytes(colour.astype(np.uint8)).hex()};color:{ink(colour)}}}\n"
         for step, colour in enumerate(mixed)
     )
-
-
-def ink(colour: Floats) -> str:
-    """Return black or white, whichever reads better on a colour (red, green, blue), 0 to 255."""
-    light = colour / 255
-    linear = np.where(light <= 0.04045, light / 12.92, ((light + 0.055) / 1.055) ** 2.4)
-    # the relative luminance of WCAG 2.2 at which both contrasts are equal
-    return "#000" if linear @ [0.2126, 0.7152, 0.0722] > 0.179 else "#fff"
 
 
 def bar(mean: float, lower: float = np.nan, upper: float = np.nan) -> Markup:

@@ -17,12 +17,13 @@ import numpy as np
 from markupsafe import Markup
 
 from silomix.errors import FileError
+from silomix.messages.heat_map import LIGHT
 from silomix.model.files import replace_file, writing
-from silomix.model.sentences import amount, percent, printable_lines
+from silomix.model.sentences import amount, percent, plural, printable_lines
 from silomix.posterior import characterise
-from silomix.posterior.verdict import sentences
 from silomix.report import cluster_sections, run_sections
-from silomix.report.display import DARK, LIGHT, STEPS, apart_class, heat_rules
+from silomix.report.display import DARK, STEPS, apart_class, heat_rules
+from silomix.report.sections import sections
 
 if TYPE_CHECKING:
     from silomix.posterior import Posterior
@@ -71,11 +72,11 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None, date: s
         posterior=posterior,
         clusters=cluster_sections,
         run=run_sections,
-        sentences=sentences,
+        sections=sections(posterior, outside),
+        compared=outside,
+        plural=plural,
         steps=STEPS,
         characterise=characterise,
-        contrast=characterise.contrast_of(posterior),
-        outside=outside,
         date=date,
         **_frame(),
     )
@@ -110,7 +111,7 @@ def _hashed(text: str) -> str:
 
 def notebook_view(posterior: Posterior) -> str:
     """Return HTML: clusters across with their shares, what differs most between them down."""
-    found, means = characterise.contrast_of(posterior), cluster_sections.profile_means(posterior)
+    found, means = posterior.contrasts, cluster_sections.profile_means(posterior)
     order, family = characterise.likeness_order(found, posterior.family), posterior.family
     shown = np.flatnonzero(family.tells())
     strength = np.abs(found.scaled[:, shown]).max(axis=0)

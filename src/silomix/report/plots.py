@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
+from silomix.errors import DataError, SettingsError, SilomixError
+from silomix.messages.heat_map import draw_heat, height_of, name_ticks, new_axis
 from silomix.model.reading import Table, read_table
 from silomix.model.sentences import one_of
 from silomix.model.table import encode
 from silomix.posterior import characterise
-from silomix.posterior.characterise import contrast_of, spread
-from silomix.report.display import COLOURS, LIGHT, MARKERS, ink
+from silomix.posterior.characterise import spread
+from silomix.report.display import COLOURS, MARKERS
 from silomix.report.run_sections import TRACES, find_traces
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
     from matplotlib.axes import Axes
 
@@ -32,12 +31,8 @@ if TYPE_CHECKING:
 
 # By the end of a file's name, what to leave out, so that one figure makes one file.
 NO_STAMP = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
-# Cells of a heat map up to which each one's number is written in it.
-MOST_NUMBERS = 300
 # Variables whose drift is drawn, the largest; with more, no name is legible.
 MOST_VARIABLES = 40
-# Characters from which names of clusters stand slantwise.
-LONG = 5
 # Standard errors each way.
 ERRORS = 2.0
 
@@ -50,11 +45,11 @@ def cluster_sizes(posterior: Posterior, ax: Axes | None = None, *, level: float 
     >>> silomix.plots.cluster_sizes(posterior, level=0.9).get_title()
     'Cluster sizes, 90% HDI'
     """
-    ax, sizes = _axis(ax), posterior.cluster_sizes(level, frame_like="pandas")
+    ax, sizes = new_axis(ax), posterior.cluster_sizes(level, frame_like="pandas")
     means, lower, upper = sizes[["mean", "lower", "upper"]].to_numpy().T
     reach = np.clip([means - lower, upper - means], 0.0, None)
     ax.errorbar(sizes["cluster"], means, reach, fmt="o", color=COLOURS[0], capsize=3)
-    _name_ticks(ax, posterior.cluster_names)
+    name_ticks(ax, posterior.cluster_names)
     ax.set_ylim(bottom=0.0)
     ax.set(xlabel="cluster", ylabel="share of all rows", title=f"Cluster sizes, {level:.0%} HDI")
     return ax
@@ -72,7 +67,7 @@ def number_of_clusters(
     """
     if not 0 <= at_least < 1:
         raise SettingsError(f"at_least is {at_least}; give a share of the rows from 0 to below 1")
-    ax, held = _axis(ax), (posterior.weights >= at_least).sum(axis=1)
+    ax, held = new_axis(ax), (posterior.weights >= at_least).sum(axis=1)
     found, draws = np.unique(held, return_counts=True)
     ax.bar(found, draws / len(held), color=COLOURS[0])
     ax.set(xticks=found, xlim=(found.min() - 1.5, found.max() + 1.5), ylim=(0.0, 1.0))
@@ -98,22 +93,18 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
     'Clusters by correspondence analysis'
     """
     family, schema = posterior.family, posterior.study.table_schema
-    if family.is_categorical:
-        draws = posterior.weights, posterior.profile_draws
-        found = characterise.cluster_map(*draws, family.starts)
-    elif table is not None:
+    if table is not None and not family.is_categorical:
         raise SilomixError(
             "rows are drawn on the map of a correspondence analysis, which needs categories only, "
             "and this posterior has numbers; leave out the table"
         )
-    else:
-        found = characterise.difference_map(posterior.weights, contrast_of(posterior), family)
+    found = characterise.map_of(posterior)
     if found is None:
         raise SilomixError(
             f"there is no map of {posterior.n_clusters} cluster(s) and {len(family.variables)} "
             "variable(s): it needs two clusters that differ, and two variables"
         )
-    ax = _axis(ax, (5.5, 5.0))
+    ax = new_axis(ax, (5.5, 5.0))
     if table is not None:
         cells = family.features(encode(read_table(table), schema))
         x, y = (cells @ found.columns).T / np.maximum(cells.sum(axis=1), 1)
@@ -156,7 +147,7 @@ def profile_heat_map(
     shown = shown[posterior.family.shares()[shown]]
     means = posterior.profile_draws.mean(axis=0, dtype=np.float64)[:, shown].T
     words = ("probability", "Probability of each level")
-    return _heat(ax, means, names[: len(shown)], posterior.cluster_names, words)
+    return draw_heat(ax, means, names[: len(shown)], posterior.cluster_names, words)
 
 
 def scaled_difference(
@@ -174,9 +165,9 @@ def scaled_difference(
     'Scaled difference from the whole population'
     """
     shown, names = _shown(posterior, both_levels=both_levels)
-    scaled = contrast_of(posterior).scaled[:, shown].T
+    scaled = posterior.contrasts.scaled[:, shown].T
     words = ("scaled difference", "Scaled difference from the whole population")
-    return _heat(ax, scaled, names, posterior.cluster_names, words)
+    return draw_heat(ax, scaled, names, posterior.cluster_names, words)
 
 
 def outside(found: Outside, ax: Axes | None = None, *, variable: str | None = None) -> Axes:
@@ -196,7 +187,7 @@ def outside(found: Outside, ax: Axes | None = None, *, variable: str | None = No
     """
     name = found.comparisons[0].variable if variable is None else variable
     one_of("variable", name, [*dict.fromkeys(one.variable for one in found.comparisons)])
-    levels, ax = [one for one in found.comparisons if one.variable == name], _axis(ax)
+    levels, ax = [one for one in found.comparisons if one.variable == name], new_axis(ax)
     at = np.arange(found.posterior.n_clusters)
     for place, one in enumerate(levels):
         reach = np.array(
@@ -207,7 +198,7 @@ def outside(found: Outside, ax: Axes | None = None, *, variable: str | None = No
         label = "all rows" if len(levels) == 1 else None
         ax.axhline(one.whole, color=colour, linewidth=0.8, linestyle="--", label=label)
     ax.legend(fontsize=8)
-    _name_ticks(ax, found.posterior.cluster_names)
+    name_ticks(ax, found.posterior.cluster_names)
     shown = "mean" if levels[0].level is None else "share of the cluster"
     title = f"{name} in each cluster, {100 * found.level:g}% CI"
     ax.set(xlabel="cluster", ylabel=shown, title=title)
@@ -231,7 +222,7 @@ def silo_clusters(posterior: Posterior, ax: Axes | None = None) -> Axes:
     """
     shares = posterior.weights_by_silo.mean(axis=0, dtype=np.float64)
     words = ("share of the silo's rows", "Which silos hold which cluster")
-    ax = _heat(ax, shares, posterior.silos, posterior.cluster_names, words)
+    ax = draw_heat(ax, shares, posterior.silos, posterior.cluster_names, words)
     if posterior.correspondence is not None:
         silo, cluster = np.nonzero(posterior.correspondence.held)
         corner = (cluster + 0.38, silo - 0.33)
@@ -252,7 +243,7 @@ def silo_weights(posterior: Posterior, ax: Axes | None = None) -> Axes:
     weights, profiles = (frame[k].to_numpy().reshape(len(silos), -1) for k in ("weight", "profile"))
     both = np.column_stack([weights[:, 0], np.where(profiles > 0, profiles, np.nan)])
     columns = ["λ", *(f"μ {name}" for name in posterior.cluster_names)]
-    ax = _heat(ax, both, silos, columns, ("influence of the silo", "Silo weights"))
+    ax = draw_heat(ax, both, silos, columns, ("influence of the silo", "Silo weights"))
     ax.axvline(0.5, color="white", linewidth=4)
     ax.set_xlabel("λ, and μ by cluster")
     return ax
@@ -273,7 +264,7 @@ def drift(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) 
     'In which variables the silos differ, 95% intervals'
     """
     frame = posterior.drift(level, frame_like="pandas").head(MOST_VARIABLES)
-    ax = _axis(ax, (6.4, max(2.4, _height(len(frame)))))
+    ax = new_axis(ax, (6.4, max(2.4, height_of(len(frame)))))
     lines, title = np.arange(len(frame)), "In which variables the silos differ"
     # the larger κ, the smaller the spread
     unit, words, least = 100, "a probability of one half between silos, percentage points", 1.0
@@ -310,7 +301,7 @@ def trace(posterior: Posterior, ax: Axes | None = None, *, which: str = "elbo") 
     if which not in found:
         known = ", ".join(map(repr, found)) or "none"
         raise SettingsError(f"which is {which!r}; the traces of this posterior are: {known}")
-    ax, (_, along, value) = _axis(ax), TRACES[which]
+    ax, (_, along, value) = new_axis(ax), TRACES[which]
     ax.plot(np.arange(len(found[which])) + 1, found[which], color=COLOURS[0], marker=".")
     ax.set(xlabel=along, ylabel=value, title=f"{value} by {along}")
     return ax
@@ -371,7 +362,7 @@ def _compare_methods(ax: Axes | None, summary: pd.DataFrame, value: str) -> Axes
             f"the table of the study has no column {', '.join(missing)}; it needs "
             f"{', '.join(map(repr, wanted))}"
         )
-    ax = _axis(ax, (7.2, 4.0))
+    ax = new_axis(ax, (7.2, 4.0))
     cells, methods = summary["cell"].unique().tolist(), summary["method"].unique()
     for place, method in enumerate(methods):
         lines = summary[summary["method"] == method]
@@ -422,65 +413,6 @@ def _beside(
         capsize=3,
         label=label,
     )
-
-
-def _axis(ax: Axes | None, size: tuple[float, float] = (6.4, 4.0)) -> Axes:
-    """Return the axis given, or one on a new figure of so many inches."""
-    if ax is not None:
-        return ax
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependency("a figure needs matplotlib", extra="report") from None
-    return Figure(figsize=size, layout="constrained").add_subplot()
-
-
-def _name_ticks(ax: Axes, names: Sequence[str]) -> None:
-    """Name the places along an axis, long names slantwise."""
-    is_long = max(map(len, names)) > LONG
-    turn, side = (30, "right") if is_long else (0, "center")
-    ax.set_xticks(range(len(names)), names, parse_math=False, rotation=turn, ha=side)
-
-
-def _heat(
-    ax: Axes | None,
-    values: Floats,
-    lines: Sequence[str],
-    columns: Sequence[str],
-    words: tuple[str, str],
-) -> Axes:
-    """Draw values (line, column) as a heat map with a colour bar, and numbers if few.
-
-    Values below zero are differences, whose scale is even around zero; others are shares. `words`
-    are the label of the colour bar and the title.
-    """
-    ax = _axis(ax, (3.2 + 0.55 * values.shape[1], _height(len(lines))))
-    from matplotlib.colors import LinearSegmentedColormap
-
-    view, form, edges = "p", ".2f", (0.0, 1.0)
-    if np.nanmin(values) < 0:
-        largest = max(float(np.abs(values).max()), 0.5)
-        view, form, edges = "d", "+.1f", (-largest, largest)
-    colours = LinearSegmentedColormap.from_list(view, LIGHT[view])
-    image = ax.imshow(values, cmap=colours, vmin=edges[0], vmax=edges[1], aspect="auto")
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    ax.figure.colorbar(image, ax=ax, label=words[0], pad=0.02)
-    ax.set_yticks(range(len(lines)), lines, fontsize=8, parse_math=False)
-    _name_ticks(ax, columns)
-    ax.set(xlabel="cluster", title=words[1])
-    few = np.argwhere(np.isfinite(values)) if values.size <= MOST_NUMBERS else ()
-    for line, column in few:
-        value = values[line, column]
-        colour = ink(255 * np.array(colours(image.norm(value))[:3]))
-        text = format(value, form)
-        ax.text(column, line, text, color=colour, ha="center", va="center", fontsize=7)
-    return ax
-
-
-def _height(lines: int) -> float:
-    """Return inches for so many lines of a heat map."""
-    return min(1.5 + 0.22 * lines, 30.0)
 
 
 def __dir__() -> list[str]:

@@ -15,13 +15,12 @@ from silomix.model.files import (
     whole_file,
     writing,
 )
-from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import listing
 from silomix.model.spreadsheet import from_spreadsheet, write_table
 from silomix.posterior.saved_file import SAVED, as_bytes
-from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text
 from silomix.report.page import write_report
+from silomix.report.sections import LABELS, PROFILES, SECTIONS, SIZES
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
 from silomix.study import read_study, write_study
 
@@ -36,15 +35,11 @@ if TYPE_CHECKING:
     from silomix.study import Study
 
 SUMMARY, PAGE, STUDY = "summary.txt", "report.html", "study.toml"
-SIZES, PROFILES, LABELS = "cluster_sizes.csv", "profiles.csv", "labels.csv"
 DRAWS = "draws.npz"
 # Arrays in the file of the draws, beside `levels`, (parameter, 2): variable and level, or what the
 # parameter of a number is called. The "probabilities" of numbers are in the table's units.
 DRAWN = ("labels", "weights", "probabilities", "log_likelihood", "chain")
-TABLES = (
-    *(SIZES, PROFILES, LABELS, "contrast.csv"),
-    *("correspondence.csv", "silo_weights.csv", "drift.csv"),
-)
+FRAMES = {name: frame for section in SECTIONS for name, frame in section.files}
 # Tables beside the page, which are made from other columns of the rows.
 OUTSIDE, ODDS = "outside.csv", "odds.csv"
 # Files in the way that a message names; the others are only counted.
@@ -53,7 +48,7 @@ MOST_NAMED = 3
 
 def posterior_files(folder: Path) -> list[Path]:
     """Return the files that `write_posterior` may write or remove."""
-    return [folder / name for name in (*TABLES, OUTSIDE, ODDS, SUMMARY, PAGE, STUDY, SAVED)]
+    return [folder / name for name in (*FRAMES, OUTSIDE, ODDS, SUMMARY, PAGE, STUDY, SAVED)]
 
 
 def write_posterior(folder: Path, posterior: Posterior) -> list[Path]:
@@ -66,7 +61,7 @@ def write_posterior(folder: Path, posterior: Posterior) -> list[Path]:
     tables = _tables(posterior)
     with writing(folder):
         _write_tables(folder, tables, posterior_view(posterior))
-        for name in {*TABLES, OUTSIDE, ODDS} - {*tables}:
+        for name in {*FRAMES, OUTSIDE, ODDS} - {*tables}:
             (folder / name).unlink(missing_ok=True)
         write_report(posterior, folder / PAGE)
         write_study(posterior.study, folder / STUDY)
@@ -76,9 +71,8 @@ def write_posterior(folder: Path, posterior: Posterior) -> list[Path]:
 
 def write_names(folder: Path, posterior: Posterior) -> None:
     """Put the names of clusters into all files; labels and other tables keep their cells."""
-    tables = {name: table for name, table in _tables(posterior).items() if name != LABELS}
     with writing(folder):
-        _write_tables(folder, tables, posterior_view(posterior))
+        _write_tables(folder, _tables(posterior, LABELS), posterior_view(posterior))
         for name in filter(lambda name: (folder / name).exists(), (LABELS, OUTSIDE, ODDS)):
             cells = pd.read_csv(folder / name, dtype=str, keep_default_na=False)
             table = cells.map(from_spreadsheet).drop(columns="name", errors="ignore")
@@ -96,21 +90,13 @@ def _write_tables(folder: Path, tables: dict[str, pd.DataFrame], view: Renderabl
     write_text(as_text(view), folder / SUMMARY)
 
 
-def _tables(posterior: Posterior) -> dict[str, pd.DataFrame]:
-    """Return the tables that a posterior has, by the names of their files."""
-    profiles = posterior.profiles(INTERVAL, frame_like="pandas")
-    sizes = sizes_frame(posterior).assign(description=posterior.descriptions())
-    tables = {SIZES: sizes, PROFILES: profiles}
-    tables["contrast.csv"] = posterior.contrast(level=INTERVAL, frame_like="pandas")
-    if posterior.assignment is not None:
-        tables[LABELS] = posterior.labels_frame(frame_like="pandas")
-    if posterior.correspondence is not None:
-        tables["correspondence.csv"] = posterior.correspondence_frame(frame_like="pandas")
-    if posterior.silo_weights is not None:
-        tables["silo_weights.csv"] = posterior.silo_weights_frame(frame_like="pandas")
-    if posterior.silo_profiles is not None:
-        tables["drift.csv"] = posterior.drift(INTERVAL, frame_like="pandas")
-    return tables
+def _tables(posterior: Posterior, but: str = "") -> dict[str, pd.DataFrame]:
+    """Return the tables that a posterior has, but one, by the names of their files."""
+    return {
+        name: make(posterior, frame_like="pandas")
+        for name, (needed, make) in FRAMES.items()
+        if name != but and getattr(posterior, needed) is not None
+    }
 
 
 def silo_files(folder: Path, *, keep_draws: bool) -> list[Path]:

@@ -30,6 +30,7 @@ from silomix.model.sentences import (
     probability,
     span,
 )
+from silomix.posterior import verdict
 from silomix.posterior.characterise import spread
 from silomix.posterior.frames import no_drift
 from silomix.report.display import (
@@ -38,7 +39,6 @@ from silomix.report.display import (
     Table,
     bar,
     from_lines,
-    heat_class,
     heat_lines,
     line_chart,
     make_table,
@@ -46,11 +46,10 @@ from silomix.report.display import (
 from silomix.study.settings import Aggregation
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Iterator
 
     from silomix.kernels.arrays import Floats, Reals
     from silomix.messages import ReleasedDiagnostics
-    from silomix.model.draws import SiloWeights
     from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
 
@@ -61,16 +60,23 @@ TRACES = {
     "elbo": ("Objective of the aggregation", "step", "relaxed ELBO"),
     "log_likelihood": ("Log-likelihood over the polish", "polish round", "log-likelihood"),
 }
+SHORTEST = f"Each interval is the shortest that contains {INTERVAL:.0%} of the draws."
 # Variables whose missing cells are shown: those with most.
 MOST_MISSING = 100
+# Columns of that table in a terminal: the variable, all rows and a few silos.
+NARROW = 6
 # Confidence of a match that is not worth a word.
 SURE = 0.995
+DISTINCT_ROWS = (
+    "with their counts they are the table, except for its order; the oracle 'federated' sends sums "
+    "of log-likelihoods and gradients instead"
+)
 # What a silo sends, by kind of reply in the order of the method: a name, and what it is.
 REPLIES = {
     "Release": ("release", "the silo's own posterior: its draws, or a summary of them"),
     "DivergenceReply": ("matching costs", "how far its clusters are from reference clusters"),
     "Received": ("a receipt", "confirms that it did what it was asked to; nothing about its rows"),
-    "DistinctRows": ("distinct rows", "with their counts they are the table, except for its order"),
+    "DistinctRows": ("distinct rows", DISTINCT_ROWS),
     "LogLikelihoodReply": ("gradients", "log-likelihoods of its rows, with gradients"),
     "PolishReply": ("counts", "of cells by cluster, in each polish round and chain"),
 }
@@ -119,9 +125,16 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         yield "Assign", "Each row got the cluster that its local cluster was matched to.", ""
 
 
-def runs_table(diagnostics: PosteriorDiagnostics) -> Table:
+def trust_sentences(posterior: Posterior) -> Iterator[str]:
+    """Yield the verdict, and what was done."""
+    yield from verdict.sentences(posterior.diagnostics)
+    done, made = " ".join(what for _, what, _ in steps(posterior)), posterior.provenance
+    yield f"{done} Seed {made.seed}, study {made.study[:12]}, silomix {made.version}. {SHORTEST}"
+
+
+def runs_table(posterior: Posterior) -> Table:
     """Return a line for each run that was judged."""
-    runs = diagnostics.runs
+    runs = posterior.diagnostics.runs
     found = list(runs.values())
     # a policy with rules lets only bounds out, and no number of sweeps
     least, most = (["" if run.sweeps else sign for run in found] for sign in ("≥ ", "≤ "))
@@ -137,7 +150,8 @@ def runs_table(diagnostics: PosteriorDiagnostics) -> Table:
         ],
         "prior draws": [f"{sign}{share:.1%}" for sign, share in zip(most, prior, strict=True)],
     }
-    return make_table("How each run mixed: its worst R-hat and fewest effective draws", columns)
+    caption = "How each run mixed: its worst R-hat and fewest effective draws"
+    return make_table(caption, columns, kind="whole-names")
 
 
 def _rhat_shown(run: ReleasedDiagnostics) -> str:
@@ -154,25 +168,26 @@ def find_traces(diagnostics: PosteriorDiagnostics) -> dict[str, Reals]:
     return {name: values for name, values in found.items() if values is not None}
 
 
-def trace_pictures(diagnostics: PosteriorDiagnostics) -> Iterator[Picture]:
-    """Yield the traces of more than one value, drawn."""
-    for name, values in find_traces(diagnostics).items():
-        if len(values) > 1:
-            title, along, what = TRACES[name]
-            caption = f"{title}: {what} from {amount(values[0])} to {amount(values[-1])}."
-            shown = np.unique(np.linspace(0, len(values) - 1, MOST_TRACED).astype(int))
-            columns = {along: shown + 1, "value": map(amount, values[shown])}
-            drawing = line_chart(values, name=caption, along=along)
-            yield Picture(drawing, caption, make_table(title, columns))
+def trace_picture(name: str, posterior: Posterior) -> Picture | None:
+    """Return a trace of more than one value, drawn."""
+    values = find_traces(posterior.diagnostics).get(name)
+    if values is None or len(values) < 2:
+        return None
+    title, along, what = TRACES[name]
+    caption = f"{title}: {what} from {amount(values[0])} to {amount(values[-1])}."
+    shown = np.unique(np.linspace(0, len(values) - 1, MOST_TRACED).astype(int))
+    columns = {along: shown + 1, "value": map(amount, values[shown])}
+    drawing = line_chart(values, name=caption, along=along)
+    return Picture(drawing, caption, make_table(title, columns))
 
 
-def settings_table(study: Study) -> Table:
+def settings_table(posterior: Posterior) -> Table:
     """Return every setting of the study but its roster and variables."""
-    settings = study.model_dump(mode="json", exclude={"silos", "variables", "title"})
+    settings = posterior.study.model_dump(mode="json", exclude={"silos", "variables", "title"})
     (flat,) = pd.json_normalize(settings).to_dict("records")
     known = {name: value for name, value in flat.items() if value is not None}
     columns = {"setting": known, "value": known.values()}
-    return make_table("Settings of the study", columns, left=(0, 1))
+    return make_table("Settings of the study", columns, left=(0, 1), kind="tall")
 
 
 def provenance_table(posterior: Posterior) -> Table:
@@ -184,7 +199,7 @@ def provenance_table(posterior: Posterior) -> Table:
         **{f"digest of {silo}'s release": digest for silo, digest in made.releases.items()},
     }
     columns = {"what": lines, "value": lines.values()}
-    return make_table("Seed and digests", columns, left=(0, 1))
+    return make_table("Seed and digests", columns, left=(0, 1), kind="tall")
 
 
 def rows_by_silo(posterior: Posterior) -> list[int] | None:
@@ -201,36 +216,32 @@ def about(posterior: Posterior) -> str:
     return "about " if posterior.assignment is None else ""
 
 
-def match_confidence(posterior: Posterior) -> pd.Series:
-    """Return, by silo and cluster, the least confidence of the silo's local clusters there."""
+def found_table(posterior: Posterior) -> Table | None:
+    """Return which silos found each cluster; the confidence is that of the least certain match."""
+    if posterior.correspondence is None:
+        return None
     frame: pd.DataFrame = posterior.correspondence_frame(frame_like="pandas")
-    return frame.groupby(["silo", "cluster"], sort=False)["confidence"].min()
+    lines = []
+    for cluster, confidences in frame.groupby("cluster")["confidence"]:
+        least = confidences.groupby(frame["silo"], sort=False).min()
+        named = [
+            f"{name} ({sure:.2f})" if sure < SURE else str(name) for name, sure in least.items()
+        ]
+        lowest = "" if least.isna().all() else f"{least.min():.2f}"
+        silos = f"{len(named)} of {len(posterior.silos)}"
+        lines.append((posterior.cluster_names[int(str(cluster))], silos, lowest, listing(named)))
+    heads = ("cluster", "silos", "confidence", "found by")
+    caption = "Which silos found which cluster in their own rows"
+    return from_lines(caption, heads, lines, left=(0, 3), kind="tall")
 
 
-def holders_table(posterior: Posterior) -> Table:
-    """Return each cluster's share of each silo's rows, and how sure its match is.
-
-    The note in a cell is the least confidence among the silo's local clusters matched there, where
-    it is worth a word, or that the silo did not find the cluster on its own.
-    """
-    sure = None if posterior.correspondence is None else match_confidence(posterior)
-
-    def cell(silo: str, cluster: int, share: float) -> Cell:
-        note = ""
-        if sure is not None:
-            found = sure.get((silo, cluster))
-            doubt = f"confidence {found:.2f}" if found is not None and found < SURE else ""
-            note = "not found" if found is None else doubt
-        # a mean of draws that never quite reach zero tells no finer
-        return Cell("<0.1%" if share < 0.001 else percent(share), heat_class(share), note)
-
+def shares_table(posterior: Posterior) -> Table:
+    """Return each cluster's share of each silo's rows."""
     shares = posterior.weights_by_silo.mean(axis=0, dtype=np.float64)
-    lines = [
-        [silo, *(cell(silo, cluster, share) for cluster, share in enumerate(own))]
-        for silo, own in zip(posterior.silos, shares, strict=True)
-    ]
+    # a mean of draws that never quite reach zero says no more than that it is small
+    lines = heat_lines(posterior.silos, shares, lambda x: "<0.1%" if x < 0.001 else percent(x))
     heads = ["silo", *posterior.cluster_names]
-    return from_lines("Each cluster's share of each silo's rows", heads, lines)
+    return from_lines("Each cluster's share of each silo's rows", heads, lines, kind="grid tall")
 
 
 def silos_table(posterior: Posterior) -> Table:
@@ -245,14 +256,17 @@ def silos_table(posterior: Posterior) -> Table:
         columns["λ"] = [f"{weight:.3f}" for weight in found.weights]
         columns[""] = [bar(weight) for weight in found.weights / found.weights.max()]
     caption = "The silos" if found is None else "The silos; λ: their influence on clusters' sizes"
-    return make_table(caption, columns)
+    return make_table(caption, columns, kind="tall")
 
 
-def influence_table(found: SiloWeights, clusters: Sequence[str]) -> Table:
-    """Return μ, each silo's influence on each cluster's profile."""
+def influence_table(posterior: Posterior) -> Table | None:
+    """Return μ, each silo's influence on each cluster's profile; None without weights."""
+    found = posterior.silo_weights
+    if found is None:
+        return None
     lines = heat_lines(found.silos, found.profiles, "{:.2f}".format)
     caption = "μ: each silo's influence on each cluster's profile; a column sums to one"
-    return from_lines(caption, ["silo", *clusters], lines)
+    return from_lines(caption, ["silo", *posterior.cluster_names], lines, kind="grid tall")
 
 
 def missing_shares(posterior: Posterior) -> pd.DataFrame | None:
@@ -275,16 +289,20 @@ def missing_shares(posterior: Posterior) -> pd.DataFrame | None:
     return shares[shares["all rows"] > 0].sort_values("all rows", ascending=False, kind="stable")
 
 
-def missing_table(shares: pd.DataFrame) -> Table:
+def missing_table(posterior: Posterior) -> Table | None:
     """Return the shares of missing cells, coloured."""
+    shares = missing_shares(posterior)
+    if shares is None or shares.empty:
+        return None
     shown = shares.head(MOST_MISSING)
     lines = heat_lines(shown.index, shown.to_numpy(), percent)
     each = " and in each silo" if shown.shape[1] > 1 else ""
     caption = f"Missing cells by variable, most first, in all rows{each}"
-    return from_lines(caption, ["variable", *shares.columns], lines)
+    heads = ["variable", *shares.columns]
+    return from_lines(caption, heads, lines, kind="grid tall", narrow=NARROW)
 
 
-def sent_kinds(posterior: Posterior) -> list[str]:
+def _sent_kinds(posterior: Posterior) -> list[str]:
     """Return the kinds of replies that were sent, in the order of the method; none is empty."""
     sent = posterior.provenance.sent.values()
     kinds = dict.fromkeys(chain.from_iterable(sent))
@@ -293,10 +311,15 @@ def sent_kinds(posterior: Posterior) -> list[str]:
 
 def reply(kind: str, study: Study) -> tuple[str, str]:
     """Return what people call a kind of reply in a study, and what it is."""
-    name, meaning = REPLIES.get(kind, (kind, kind))
     if kind == "PolishReply" and study.table_schema.numbers:
         return "sums", "over the cells of each cluster, in each polish round and chain"
-    return name, meaning
+    return REPLIES.get(kind, (kind, kind))
+
+
+def sent_sentences(posterior: Posterior) -> Iterator[str]:
+    """Yield what each kind of reply is."""
+    for name, meaning in (reply(kind, posterior.study) for kind in _sent_kinds(posterior)):
+        yield f"{name[0].upper()}{name[1:]}: {meaning}."
 
 
 def sent_table(posterior: Posterior) -> Table:
@@ -309,10 +332,11 @@ def sent_table(posterior: Posterior) -> Table:
         return Cell(f"{made.sent.get(silo, {}).get(kind, 0):,}", note=note)
 
     columns: dict[str, Any] = {"silo": silos}
-    for kind in sent_kinds(posterior):
+    for kind in _sent_kinds(posterior):
         columns[reply(kind, posterior.study)[0]] = [cell(silo, kind) for silo in silos]
     columns["total"] = [f"{sum(made.sent.get(silo, {}).values()):,}" for silo in silos]
-    return make_table("Bytes of the messages that left each silo, by kind of reply", columns)
+    caption = "Bytes of the messages that left each silo, by kind of reply"
+    return make_table(caption, columns, kind="tall")
 
 
 def silos_differ(posterior: Posterior) -> bool:
@@ -350,8 +374,10 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
             )
 
 
-def drift_table(posterior: Posterior) -> Table:
-    """Return how much the silos differ in each variable, and where most."""
+def drift_table(posterior: Posterior) -> Table | None:
+    """Return how much the silos differ in each variable, and where most; None if they do not."""
+    if not silos_differ(posterior):
+        return None
     frame: pd.DataFrame = posterior.drift(INTERVAL, frame_like="pandas")
     family, names = posterior.family, posterior.cluster_names
     variables = {variable.name: variable for variable in family.variables}
@@ -386,4 +412,6 @@ def drift_table(posterior: Posterior) -> Table:
     known = ("variable", "silos alike", f"spread{of_all}", f"{INTERVAL:.0%} interval", "")
     heads = (*known, "largest difference between two silos")
     lines = map(line, frame.to_dict("records"), spreads)
-    return from_lines("How much the silos differ in each variable", heads, lines, left=(0, 5))
+    return from_lines(
+        "How much the silos differ in each variable", heads, lines, left=(0, 5), kind="tall"
+    )

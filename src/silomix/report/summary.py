@@ -13,32 +13,24 @@ from rich.text import Text
 
 from silomix.model.diagnostics import rhat_words
 from silomix.model.metrics import INTERVAL
-from silomix.model.sentences import listing, number, plural, printable, span
+from silomix.model.sentences import number, plural, printable, span
+from silomix.posterior import verdict
 from silomix.posterior.frames import estimates
-from silomix.posterior.verdict import sentences
-from silomix.report import run_sections as run
-from silomix.report.cluster_sections import CLEAR, number_sentences, sizes_frame, sizes_table
-from silomix.report.display import (
-    as_view,
-    frame_view,
-    from_lines,
-    make_table,
-    shown_name,
-)
+from silomix.report.cluster_sections import sizes_frame
+from silomix.report.display import as_view, frame_view, make_table
+from silomix.report.run_sections import SHORTEST, about, rows_by_silo
+from silomix.report.sections import sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from rich.table import Table as TerminalTable
 
     from silomix.kernels.arrays import Floats, Reals
     from silomix.model.draws import LocalPosterior
     from silomix.posterior import Posterior, PosteriorDiagnostics
 
-# Silos with a line of their own; the others are summed up.
-MOST_SILOS = 20
+# Lines of a table, unless there are more clusters; the others are only counted.
+MOST_LINES = 20
 LOWER, UPPER = f"lower_{100 * INTERVAL:.0f}_hdi", f"upper_{100 * INTERVAL:.0f}_hdi"
-SHORTEST = f"Each interval is the shortest that contains {INTERVAL:.0%} of the draws."
 
 
 def posterior_record(posterior: Posterior) -> dict[str, Any]:
@@ -69,80 +61,27 @@ def json_lines(frame: pd.DataFrame) -> list[dict[Any, Any]]:
 
 @group()
 def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
-    """Return what a person wants to know: the clusters, the silos, the verdict, what was sent."""
-    rows, made = run.rows_by_silo(posterior), posterior.provenance
-    counted = "" if rows is None else f", {run.about(posterior)}{plural(sum(rows), 'row')}"
-    found = f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
-    variables = plural(len(posterior.study.variables), "variable")
-    yield Text(f"{found}{counted}, {variables}", style="bold")
-    schema = posterior.study.table_schema
-    if schema.numbers and not schema.of_parameters:
-        taken = listing(
-            [f"{shown_name(variable)} ({variable.kind})" for variable in schema.numbers]
-        )
-        others = "; the others as categories" if schema.categories else ""
-        yield Text(f"Taken as numbers: {taken}{others}.")
-    yield _clusters_view(posterior)
-    yield verdict_view(posterior.diagnostics)
-    yield Text()
-    several = len(posterior.silos) > 1
-    if several and posterior.correspondence is not None:
-        yield Text("Which silos found which cluster in their own rows", style="bold")
-        yield _holders_view(posterior)
-    yield Text("How many clusters", style="bold")
-    yield Text("\n".join([*number_sentences(posterior), ""]))
-    if several:
-        yield _silos_view(posterior)
-    if several and posterior.silo_profiles is not None:
-        yield Text("In which variables the silos differ", style="bold")
-        yield Text("\n".join([*run.drift_sentences(posterior), ""]))
-    missing = run.missing_shares(posterior)
-    if missing is not None and len(missing):
-        shown = as_view(run.missing_table(missing.iloc[:, :5]), MOST_SILOS)
-        yield Group(Text("Missing cells", style="bold"), shown)
-    yield Text("What left each silo, in bytes of its messages", style="bold")
-    yield as_view(run.sent_table(posterior), MOST_SILOS)
-    if any("DistinctRows" in kinds for kinds in made.sent.values()):
-        yield Text(
-            "Distinct rows with their counts are the table, except for its order. The oracle "
-            '"federated" sends sums of log-likelihoods and gradients instead.\n'
-        )
-    yield Text(
-        " ".join(sentence for _, sentence, _ in run.steps(posterior))
-        + f" Seed {made.seed}, study {made.study[:12]}, silomix {made.version}. {SHORTEST}"
+    """Return a posterior's sections, as far as a terminal shows them."""
+    rows = rows_by_silo(posterior)
+    counted = "" if rows is None else f", {about(posterior)}{plural(sum(rows), 'row')}"
+    clusters = (
+        f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
     )
-
-
-def _clusters_view(posterior: Posterior) -> RenderableType:
-    """Return how large the clusters are, and what each is like in words."""
-    clear = f"Clear rows belong to their cluster with a probability of at least {CLEAR:.0%}.\n"
-    said = zip(posterior.cluster_names, posterior.descriptions(), strict=True)
-    words = "".join(f"Cluster {name}: {printable(words)}.\n" for name, words in said)
-    legend = "" if posterior.assignment is None else f"{clear}\n"
-    return Group(as_view(sizes_table(posterior)), Text(legend + words))
-
-
-def _silos_view(posterior: Posterior) -> RenderableType:
-    silos = run.silos_table(posterior)
-    return Group(Text(silos.caption, style="bold"), as_view(silos, MOST_SILOS))
+    variables = plural(len(posterior.study.variables), "variable")
+    yield Text(f"{clusters}{counted}, {variables}\n", style="bold")
+    most = max(MOST_LINES, posterior.n_clusters)
+    for section in sections(posterior):
+        sentences = [Text(printable(sentence)) for sentence in section.sentences(posterior)]
+        tables = [table for make in section.tables if (table := make(posterior))]
+        views = [part for table in tables for part in (Text(table.caption), as_view(table, most))]
+        if sentences or tables:
+            end = [] if tables else [Text()]  # a table ends with an empty line
+            yield Group(Text(section.title, style="bold"), *sentences, *views, *end)
 
 
 def verdict_view(diagnostics: PosteriorDiagnostics) -> Text:
     """Return the verdict, a line for each sentence: those of several silos then stay apart."""
-    return Text("\n".join(sentences(diagnostics)))
-
-
-def _holders_view(posterior: Posterior) -> TerminalTable:
-    """Return who holds which cluster; `confidence` is that of the least certain match."""
-    lines = []
-    for cluster, found in run.match_confidence(posterior).groupby("cluster"):
-        silos = zip(found.index.get_level_values("silo"), found, strict=True)
-        named = [f"{silo} ({sure:.2f})" if sure < run.SURE else silo for silo, sure in silos]
-        known, many = "" if found.isna().all() else f"{found.min():.2f}", len(posterior.silos)
-        name = posterior.cluster_names[int(str(cluster))]
-        lines.append((name, f"{len(named)} of {many}", known, listing(named)))
-    heads = ("cluster", "silos", "confidence", "found by")
-    return as_view(from_lines("", heads, lines, left=(0, 3)))
+    return Text("\n".join(verdict.sentences(diagnostics)))
 
 
 def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:

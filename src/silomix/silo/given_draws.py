@@ -43,10 +43,10 @@ MISSED = 0.01
 MOST_DRAWS = 0.5
 # Times its length, bytes, and variables that a file may hold: HDF5 can claim any number of numbers.
 UNFOLDS, ALWAYS, MOST_VARIABLES = 20, 100_000_000, 2_000
-# Reading a file is tried in a process of its own: with which code, for how many seconds, and how
-# many bytes a second come on top.
-TRIAL = "import sys; from silomix.silo.given_draws import read_all; read_all(sys.argv[1])"
-TRIAL_SECONDS, TRIAL_RATE = 8.0, 20e6
+# Reading a file is tried in a process of its own: with which code, for how many seconds of its
+# processor, and how many bytes a second come on top; on a busy machine it may take longer.
+TRIAL = "import sys; from silomix.silo.given_draws import read_all; read_all(*sys.argv[1:])"
+TRIAL_SECONDS, TRIAL_RATE, BUSY = 8.0, 20e6, 10.0
 # Of a name, and of what another library says of a file.
 LONGEST_SAID = 300
 # Draws that are tried as the first reference of the alignment, and the most passes from each.
@@ -170,9 +170,14 @@ def _size_up(path: Path) -> tuple[str | None, str]:
     return group, f"it claims to hold {held:,} bytes in {len(parts):,} variables or more"
 
 
-def read_all(path: str) -> None:
+def read_all(path: str, seconds: str) -> None:
     """Read every array of the group of a netCDF file, for `_try_in_a_child`."""
     import h5py
+
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
 
     group, problem = _size_up(Path(path))
     with h5py.File(path) as file:
@@ -183,14 +188,15 @@ def read_all(path: str) -> None:
 
 def _try_in_a_child(path: Path) -> None:
     """Refuse a file on which the HDF5 library, which is in C, hangs or crashes."""
-    command = [sys.executable, "-P", "-c", TRIAL, str(path.resolve())]
     size = path.stat().st_size if path.is_file() else 0
+    seconds = TRIAL_SECONDS + size / TRIAL_RATE
+    command = [sys.executable, "-P", "-c", TRIAL, str(path.resolve()), f"{seconds:.0f}"]
     try:
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=TRIAL_SECONDS + size / TRIAL_RATE,
+            timeout=BUSY * seconds,
             check=False,
         )
         crashed = done.returncode < 0
