@@ -19,7 +19,7 @@ from cases.release_cases import known_local
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from silomix.model.families.release_rounding import CLUSTER, least_units, profile_basis
-from silomix.silo.release import make_release
+from silomix.silo.release import arranged, make_release
 from silomix.study.policy import PRESETS
 
 POLICIES = [one for one in PRESETS.values() if one.has_rules and one.name != "ukllc"]
@@ -151,9 +151,10 @@ def check_silo(seed, policy):
     labels, codes, levels = random_silo(rng)
     local = known_local(rng, codes, labels, levels, draws=10)
     about = {"silo": "a", "place": 0, "study": "5" * 64, "tier": "summary"}
-    release = make_release(local, policy=policy, **about)
-    if len(release.sizes) < labels.max() + 1:
+    if len(arranged(local, policy).sizes) < labels.max() + 1:
         return 0  # small clusters were folded: only what stands by itself is judged
+    local = arranged(local, policy)  # clusters are numbered by what is released of them
+    labels, release = local.partition.labels, make_release(local, policy=policy, **about)
     offsets = np.concatenate([[0], np.cumsum(levels)])
     basis = profile_basis(release.known, np.array(levels), policy)
     checked = 0
