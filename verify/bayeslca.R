@@ -15,4 +15,4 @@ chains <- lapply(seq_len(CHAINS), function(seed) {
     x %*% t(log(p)) + (1 - x) %*% t(log(1 - p))
   })
 })
-report("BayesLCA", chains)
+report(packageVersion("BayesLCA"), chains)

@@ -107,5 +107,4 @@ chains <- lapply(seq_len(CHAINS), function(seed) {
   })
   cbind(values, occupied = apply(drawn$z[, , 1], 2, function(z) length(unique(z))))
 })
-cat(sprintf('"JAGS",,%s,\n', jags.version()))
-report("rjags", chains)
+report(jags.version(), chains)

@@ -25,12 +25,12 @@ invariants <- function(weights, densities) {
 }
 
 # chains: a list of (draw, quantity) matrices, all of one size
-report <- function(program, chains) {
+report <- function(version, chains) {
   batches <- do.call(rbind, lapply(chains, function(chain) {
     batch <- rep(seq_len(BATCHES), each = nrow(chain) %/% BATCHES)
     rowsum(chain[seq_along(batch), , drop = FALSE], batch) / (nrow(chain) %/% BATCHES)
   }))
-  cat(sprintf('"version",,%s,\n', packageVersion(program)))
+  cat(sprintf('"version",,%s,\n', version))
   errors <- apply(batches, 2, sd) / sqrt(nrow(batches))
   cat(sprintf('"%s",,%.12g,%.4g\n', colnames(batches), colMeans(batches), errors), sep = "")
 }

@@ -35,27 +35,38 @@ STARTS = 20
 def installed(program):
     """Tell whether a program can be run here."""
     if program not in PACKAGES:
-        return find_spec({"scikit-learn": "sklearn", "StepMix": "stepmix"}[program]) is not None
+        return find_spec("stepmix" if program == "StepMix" else "sklearn") is not None
     if shutil.which("Rscript") is None:
         return False
     asked = f"quit(status = !requireNamespace('{PACKAGES[program]}', quietly = TRUE))"
     return subprocess.run(["Rscript", "-e", asked], capture_output=True).returncode == 0
 
 
-def run(program, table, kind, classes, locations=()):
-    """Run a program; return the lines of `NUMBERS` that it gives, without the keys."""
+def run(program, table, kind, classes, units):
+    """Run a program; return the lines of `NUMBERS` that it gives, without the keys.
+
+    Parameters
+    ----------
+    units : location and scale of each variable of numbers, in which silomix's prior is stated.
+    """
     if program not in PACKAGES:
-        runner = {"StepMix": run_stepmix, "scikit-learn": run_sklearn}[program]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # starts that end before they are at rest
-            lines = pd.DataFrame(runner(table, kind, classes))
-        lines["version"] = version(program.lower())
-        return lines.assign(script="programs.py", error=np.nan)
+            if program == "StepMix":
+                lines = pd.DataFrame(run_stepmix(table, classes))
+            else:
+                lines = pd.DataFrame(run_sklearn(program, table, kind, classes, units))
+        found = version("stepmix" if program == "StepMix" else "scikit-learn")
+        return lines.assign(version=found, script="programs.py", error=np.nan)
+    if program == "JAGS" and kind != "categorical":
+        locations, scales = np.array(units).T
+        is_count = kind in {"poisson", "negative-binomial"}
+        table = table if is_count else (table - locations) / scales
     script = f"{program.lower()}.R"
     with TemporaryDirectory() as folder:
         path = Path(folder) / "table.csv"
         table.to_csv(path, index=False)
-        words = [path, classes, kind, ",".join(map(str, locations))]
+        words = [path, classes, kind, ",".join(str(location) for location, _ in units)]
         done = subprocess.run(
             ["Rscript", HERE / script, *map(str, words)], capture_output=True, text=True
         )
@@ -76,11 +87,10 @@ def as_codes(table):
     return levels, np.column_stack(codes).astype(float)
 
 
-def run_stepmix(table, kind, classes):
+def run_stepmix(table, classes):
     """Yield the numbers of StepMix (Morin et al., 2025)."""
     from stepmix.stepmix import StepMix
 
-    del kind
     levels, codes = as_codes(table)
     fit = StepMix(
         classes, n_init=STARTS, random_state=1, abs_tol=1e-10, rel_tol=0, max_iter=20_000,
@@ -98,15 +108,27 @@ def run_stepmix(table, kind, classes):
                 yield {"quantity": quantity, "cluster": k + 1, "value": profiles[k, q, place]}
 
 
-def run_sklearn(table, kind, classes):
-    """Yield the numbers of scikit-learn's `GaussianMixture`."""
-    from sklearn.mixture import GaussianMixture
+def run_sklearn(program, table, kind, classes, units):
+    """Yield the numbers of scikit-learn: a maximum, or a variational posterior.
+
+    The latter is under silomix's prior.
+    """
+    from sklearn import mixture
 
     shape = {"gaussian": "diag", "gaussian-full": "full"}[kind]
     cells = table.to_numpy(float)
     settings = {"tol": 1e-10, "max_iter": 20_000, "n_init": STARTS, "random_state": 1}
-    fit = GaussianMixture(classes, covariance_type=shape, **settings).fit(cells)
-    yield {"quantity": "log likelihood", "value": fit.score(cells) * len(cells)}
+    settings |= {"n_components": classes, "covariance_type": shape}
+    if program == "scikit-learn":
+        fit = mixture.GaussianMixture(**settings).fit(cells)
+        yield {"quantity": "log likelihood", "value": fit.score(cells) * len(cells)}
+    else:
+        locations, scales = np.array(units).T
+        fit = mixture.BayesianGaussianMixture(
+            **settings, weight_concentration_prior_type="dirichlet_distribution",
+            weight_concentration_prior=0.5, mean_precision_prior=0.01, mean_prior=locations,
+            degrees_of_freedom_prior=len(scales) + 2, covariance_prior=np.diag(scales**2) / 2,
+        ).fit(cells)  # fmt: skip
     for k in range(classes):
         yield {"quantity": "weight", "cluster": k + 1, "value": fit.weights_[k]}
         of_k = fit.covariances_[k] if shape == "full" else np.diag(fit.covariances_[k])

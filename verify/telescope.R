@@ -25,4 +25,4 @@ chains <- lapply(seq_len(CHAINS), function(seed) {
   })
   cbind(values, occupied = rowSums(fit$Nk > 0, na.rm = TRUE))
 })
-report("telescope", chains)
+report(packageVersion("telescope"), chains)
