@@ -39,7 +39,8 @@ FULL <- "model {
   }
   for (k in 1:C) {
     t[k, 1:d, 1:d] ~ dwish(spread, d + 2)
-    m[k, 1:d] ~ dmnorm(origin, 0.01 * t[k, 1:d, 1:d])
+    u[k, 1:d] ~ dmnorm(origin, t[k, 1:d, 1:d])
+    m[k, 1:d] <- 10 * u[k, 1:d]
   }
 }"
 model <- if (kind == "gaussian-full") FULL else sprintf("model {

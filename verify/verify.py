@@ -92,7 +92,7 @@ POSTERIORS = [
 ]
 STEP, LEFT, DIGITS = 1e-9, 1e-3, 1e-6
 MOST_DRAWS = 400
-CHAINS, BATCHES = 4, 20
+CHAINS, BATCHES, ITERATIONS = 4, 20, 22_000
 FALSE_ALARMS = 1e-3
 """Share of runs in which two samplers of one posterior fail a comparison."""
 SURE = 1e-3
@@ -260,7 +260,7 @@ def lines_of(case, program, table, known, *, rerun):
 def checks_of(case, table, numbers, comparisons):
     """Yield the checks of one table, with the program that each is about."""
     if case in POSTERIORS:
-        schedule = {"chains": CHAINS, "iterations": 22_000, "burn_in": 2_000, "thin": 4}
+        schedule = {"chains": CHAINS, "iterations": ITERATIONS, "burn_in": 2_000, "thin": 4}
         draws = silomix.sample(table, **settings(case, table), **schedule)
         for program, lines in numbers.items():
             yield from ((program, check) for check in check_posterior(draws, lines, comparisons))
