@@ -58,15 +58,15 @@ def run(program, table, kind, classes, units):
                 lines = pd.DataFrame(run_sklearn(program, table, kind, classes, units))
         found = version("stepmix" if program == "StepMix" else "scikit-learn")
         return lines.assign(version=found, script="programs.py", error=np.nan)
-    if program == "JAGS" and kind != "categorical":
-        locations, scales = np.array(units).T
-        is_count = kind in {"poisson", "negative-binomial"}
-        table = table if is_count else (table - locations) / scales
+    is_scaled = program == "JAGS" and kind in {"gaussian", "gaussian-full", "student-t"}
+    locations, scales = np.array(units).reshape(-1, 2).T
+    if is_scaled:
+        table = (table - locations) / scales
     script = f"{program.lower()}.R"
     with TemporaryDirectory() as folder:
         path = Path(folder) / "table.csv"
         table.to_csv(path, index=False)
-        words = [path, classes, kind, ",".join(str(location) for location, _ in units)]
+        words = [path, classes, kind, ",".join(map(str, locations))]
         done = subprocess.run(
             ["Rscript", HERE / script, *map(str, words)], capture_output=True, text=True
         )
@@ -76,7 +76,11 @@ def run(program, table, kind, classes, units):
     lines = pd.read_csv(io.StringIO(done.stdout), names=names, dtype={"value": str})
     is_version = lines["quantity"] == "version"
     (found,) = lines.loc[is_version, "value"]
-    return lines[~is_version].astype({"value": float}).assign(version=found, script=script)
+    lines = lines[~is_version].astype({"value": float}).assign(version=found, script=script)
+    if is_scaled:
+        is_density = lines["quantity"] == "mean log likelihood"
+        lines.loc[is_density, "value"] -= len(table) * np.log(scales).sum()
+    return lines
 
 
 def as_codes(table):
