@@ -70,7 +70,7 @@ def digest_of_tree() -> str:
     installed = sorted(f"{each.name} {each.version}" for each in metadata.distributions())
     switches = [os.environ.get(name, "") for name in ("NUMBA_DISABLE_JIT", "SILOMIX_SEEDS")]
     digest = hashlib.sha256(repr((sys.version, installed, switches)).encode())
-    rooms = ["src", "tests", "docs", "examples", "r", "benchmarks", "reproduction"]
+    rooms = ["src", "tests", "docs", "examples", "r", "benchmarks", "reproduction", "verify"]
     files = [path for room in rooms for path in (ROOT / room).rglob("*")]
     for path in sorted([*files, *ROOT.glob("*.*"), ROOT / "Makefile"]):
         if path.is_file() and not {"__pycache__", "_build"} & set(path.parts):

@@ -25,8 +25,10 @@ from silomix.model.schema import Schema, Variable
 from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet, write_table
 from silomix.report.results_folder import write_posterior
 
+# pandas before 3.1 reads a cell up to its first NUL
+NUL = "\x00" if tuple(map(int, pd.__version__.split(".")[:2])) >= (3, 1) else ""
 CALC = "=cmd|' /C calc'!A0"
-UNSEEN = ["", "\t", "\r", "\n", " ", "\u00a0", "\ufeff", "\u200b", "\x00", "'", '"']
+UNSEEN = ["", "\t", "\r", "\n", " ", "\u00a0", "\ufeff", "\u200b", NUL, "'", '"']
 UNSEEN += ["a;", "a,", "a|", "a\t", "a\r", "a\n", "a\u2028", "a;; ", 'a";"', "a;'"]
 SIGNS = ["+", "-", "\uff1d", "\uff0b", "\uff0d", "\ufe66", "\u2212", "a\uff1b\uff1d"]
 ATTACKS = [f"{before}=1+1" for before in UNSEEN] + [f"{sign}1+1" for sign in SIGNS]
@@ -53,9 +55,10 @@ def evaluated(cell):
 
 
 TRICKY = st.text(
-    st.sampled_from("=+-@'\";,|\t\r\n 15.])e%a\ufeff\u200b\uff1d\uff0d\uff1b\u2028\x00")
+    st.sampled_from("=+-@'\";,|\t\r\n 15.])e%a\ufeff\u200b\uff1d\uff0d\uff1b\u2028" + NUL)
 )
-TEXTS = TRICKY | st.text(st.characters(exclude_categories=["Cs"]))
+NOT_READ = "" if NUL else "\x00"
+TEXTS = TRICKY | st.text(st.characters(exclude_categories=["Cs"], exclude_characters=NOT_READ))
 """UTF-8 has no surrogates."""
 
 
