@@ -9,15 +9,17 @@ import pytest
 from cases.aggregation_cases import conjugate_release, make_case
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.coordinator.aggregation import aggregate, closed_form, objective_draws
+from silomix.coordinator.aggregation import aggregate, product
+from silomix.coordinator.aggregation.vcmc import objective_draws
 from silomix.errors import PolicyRefusal
 from silomix.messages import LogLikelihood
 from silomix.model.draws import Correspondence
 from silomix.model.prior import Prior
+from silomix.paper import FewRounds, Psgd
+from silomix.study import AGGREGATIONS, Lbfgs
 from silomix.study.policy import echo, find_policy
-from silomix.study.settings import Aggregation, FewRounds, Lbfgs, Psgd
 
-METHODS = ["vcmc", "cmc", "uniform", "product"]
+METHODS = list(AGGREGATIONS)
 HOLDS = [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
 
 
@@ -26,11 +28,12 @@ def case(seed):
     return make_case(seed, rows=(150, 100, 80), clusters=3, holds=HOLDS)
 
 
-def run(case, silos=None, *, count=60, seed=3, threads=1, **settings):
+def run(case, silos=None, *, method="vcmc", count=60, seed=3, threads=1, **settings):
+    few = {"draws": 16} if method == "vcmc" else {}
     return aggregate(
         case.releases,
         case.correspondence,
-        Aggregation(**{"draws": 16, **settings}),
+        AGGREGATIONS[method].record(**few | settings),
         silos or case.silos,
         case.model(seed),
         count=count,
@@ -112,7 +115,7 @@ def test_one_silo_has_nothing_to_weigh_and_one_cluster_is_whole(seed, method):
 
 def test_densities_that_are_worth_no_rows_count_as_their_silos(case, monkeypatch):
     """As under coarse rules, where clusters overlap: sizes are then from the prior alone."""
-    monkeypatch.setattr(closed_form, "_members", lambda draws, *_: (draws.mean(axis=0), 0.0))
+    monkeypatch.setattr(product, "_members", lambda draws, *_: (draws.mean(axis=0), 0.0))
     found = run(case, method="product")
     assert_allclose(found.silo_weights.weights, np.array([150, 100, 80]) / 330)
     assert_allclose(found.silo_weights.profiles.sum(axis=0), 1)
@@ -177,6 +180,6 @@ def test_with_many_rows_the_objective_takes_fewer_draws_and_leaves_a_note(case, 
     rows = [4_000, 100_000, 10**8]
     assert [objective_draws(200, n) for n in rows] == [200, 100, 48]
     assert objective_draws(10, 10**8) == 10
-    monkeypatch.setattr("silomix.coordinator.aggregation.MOST_ROW_DRAWS", 330 * 5)
-    monkeypatch.setattr("silomix.coordinator.aggregation.LEAST_DRAWS", 1)
+    monkeypatch.setattr("silomix.coordinator.aggregation.vcmc.MOST_ROW_DRAWS", 330 * 5)
+    monkeypatch.setattr("silomix.coordinator.aggregation.vcmc.LEAST_DRAWS", 1)
     assert "learned on 5 draws instead of 16, since there are 330 rows" in run(case).notes[0]

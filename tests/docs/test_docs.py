@@ -147,11 +147,11 @@ def test_a_wrong_page_fails():
 
 def test_tables_name_the_keys_of_a_study_file():
     from silomix.study import Study
-    from silomix.study.settings import Aggregation, LocalSettings, ModelSettings, Polish
+    from silomix.study.settings import LocalSettings, ModelSettings, Polish, Vcmc
 
     pages = [ROOT / "docs" / name for name in ("formats.md", "tables/settings.md")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
-    for record in (Study, ModelSettings, LocalSettings, Aggregation, Polish):
+    for record in (Study, ModelSettings, LocalSettings, Vcmc, Polish):
         for key in record.model_fields:
             assert re.search(rf"[`\[. ]{key}[`\].]", text), (record, key)
 

@@ -12,9 +12,10 @@ import silomix
 from silomix import cli
 from silomix.coordinator.pipeline import run_study
 from silomix.model.table import infer_schema, load
+from silomix.paper import FewRounds
 from silomix.silo.local import Silo
 from silomix.silo.store import open_store
-from silomix.study import FewRounds, make_study
+from silomix.study import make_study
 from silomix.study.policy import Exchanges, find_policy
 from silomix.transports.file_answers import answer_questions
 from silomix.transports.file_exchange import FileExchange, Unanswered

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 from silomix.errors import SettingsError
 from silomix.model.schema import Schema
 from silomix.model.sentences import at_least, check_mapping, did_you_mean, one_of
-from silomix.study.settings import Evidence, Hungarian, Lbfgs, Polish, Study, describe
+from silomix.study.registry import Method, Registry
+from silomix.study.settings import (
+    AGGREGATIONS,
+    MATCHINGS,
+    SOLVERS,
+    Evidence,
+    Lbfgs,
+    Polish,
+    Study,
+    Vcmc,
+    describe,
+)
 from silomix.study.validation import KeyPath, Record, quote, refusal, validate
 
 if TYPE_CHECKING:
@@ -84,6 +95,9 @@ class Setting(NamedTuple):
 
 def _inside(annotation: Any) -> Iterator[Any]:
     """Yield what stands inside an annotation; of a record, inside that of its main setting."""
+    if isinstance(annotation, type) and issubclass(annotation, Method):
+        yield from annotation.methods
+        return
     if isinstance(annotation, type) and issubclass(annotation, Record):
         annotation = annotation.model_fields[annotation.main].annotation
     for inner in get_args(annotation):
@@ -104,7 +118,9 @@ def _declared(record: type[Record], path: tuple[str, ...] = ()) -> Iterator[tupl
             shown = field.description or "", extra["panel"], extra.get("paper")
             yield name, Setting((*path, name, *main), field.annotation, default, *shown)
         for table in tables:
-            yield from _declared(table, (*path, name))
+            methods = getattr(table, "methods", {})
+            for one in [method.record for method in methods.values()] or [table]:
+                yield from _declared(one, (*path, name))
 
 
 # Every keyword, from where it is declared; those of methods that share a table once.
@@ -121,7 +137,7 @@ PATHS: dict[str, KeyPath] = {name: setting.path for name, setting in SETTINGS.it
 # What else follows from a known number of clusters, unless it is given. No component is spare, so
 # the prior of the weights need not empty any: it is uniform, as is a silo's share of it, and the
 # largest that silos' policies allow.
-KNOWN_CLUSTERS = {"alpha": 1.0, "matching": Hungarian(absorb=0), "one_cluster": False}
+KNOWN_CLUSTERS = {"alpha": 1.0, "matching": "hungarian", "absorb": 0, "one_cluster": False}
 
 # Named sets of keywords: "paper" is the method of Fendler et al. (2026); "files" is for silos that
 # answer by hand: one trip for their summaries and one for the rows, and it asks nothing that the
@@ -205,7 +221,7 @@ def make_study(
     if stated.keys() >= {PATHS["thin"], PATHS["kept"]}:
         text = "{thin} and {kept} both say what a silo keeps; give one of them"
         raise SettingsError(text, thin=None, kept=None)
-    methods = _state({"matching": Evidence(), "solver": Lbfgs()})
+    methods = _state({"matching": Evidence(), "aggregation": Vcmc(), "solver": Lbfgs()})
     if schema.numbers:
         methods |= _state({"oracle": "federated"})  # distinct rows of numbers would be the rows
     if (known := stated.get(PATHS["clusters"])) is not None:
@@ -213,6 +229,9 @@ def make_study(
         with suppress(SettingsError):  # of what makes no sense, the validation complains once
             methods |= _state({"components": at_least("clusters", known, 2)})
     values = methods | (_state(PRESETS[preset]) if preset else {}) | stated
+    values = {
+        path: value for path, value in values.items() if path in stated or _fits(path, values)
+    }
     document: dict[str, Any] = {
         "missing": schema.missing,
         "silos": silos,
@@ -220,7 +239,7 @@ def make_study(
     }
     if rows is not None:
         document["rows"] = {**check_mapping("rows", rows, "silo")}
-    values = _derive_radius(_derive_start(_derive_schedule(values)))
+    values = _derive_options(_derive_schedule(values))
     for (*tables, last), value in values.items():
         table = document
         for name in tables:
@@ -311,24 +330,31 @@ def _derive_schedule(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
     return {PATHS["thin"]: default_thin(iterations, burn_in, chains, kept)} | values
 
 
-def _derive_start(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
-    """Let the aggregation be as exact as a polish that follows needs: it forgets its start.
+def _fits(path: KeyPath, values: Mapping[KeyPath, Any]) -> bool:
+    """Tell whether the method that was chosen has this option: a default must not go to another."""
+    for table, methods in (("matching", MATCHINGS), ("aggregation", AGGREGATIONS)):
+        if path[0] == table and (method := _chosen(methods, values[table, "method"])):
+            return path[1] in method.model_fields
+    return True
 
-    Without a polish the weights of the silos are the answer, and are found to full accuracy.
+
+def _chosen(methods: Registry, word: object) -> Any:
+    """Return the record of a method; None for what the validation will refuse."""
+    return methods[word].record if isinstance(word, str) and word in methods else None
+
+
+def _derive_options(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
+    """Fill in options of the methods whose defaults depend on the rest of the study.
+
+    The aggregation is as exact as a polish that follows needs: it forgets its start. Without a
+    polish the weights of the silos are the answer, and are found to full accuracy.
     """
-    polished = values.get(PATHS["polish"], Polish().rounds) != 0
-    if not polished or values[PATHS["solver"]] != "lbfgs":
-        return values
-    solver = PATHS["solver"][:-1]
-    rough = {(*solver, "starts"): 1, (*solver, "tolerance"): 0.2, ("aggregation", "draws"): 40}
-    return rough | values
-
-
-def _derive_radius(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
-    """Let the ball shrink as fast as the posterior does where the number of clusters is known.
-
-    Fendler et al. (2026), discussion: (log n / n)^(1/2) for a finite mixture.
-    """
-    if values.get(PATHS["clusters"]) is None or values[PATHS["matching"]] != "ball":
-        return values
-    return {("matching", "exponent"): 0.5} | values
+    derived: dict[KeyPath, Any] = {}
+    solver = _chosen(SOLVERS, values.get(PATHS["solver"]))
+    if solver and solver.before_polish and values.get(PATHS["polish"], Polish().rounds) != 0:
+        derived["aggregation", "draws"] = 40
+        derived |= {(*PATHS["solver"][:-1], name): v for name, v in solver.before_polish.items()}
+    matching = _chosen(MATCHINGS, values[PATHS["matching"]])
+    if matching and values.get(PATHS["clusters"]) is not None:
+        derived |= {("matching", name): value for name, value in matching.known_clusters.items()}
+    return derived | values
