@@ -245,7 +245,9 @@ def make_study(
         for name in tables:
             table = table.setdefault(str(name), {})
         table[str(last)] = value
-    keywords = {path: name for name, path in PATHS.items()}
+    # a table of options goes by the word that chooses it
+    keywords = {path[:-1]: name for name, path in PATHS.items() if path[-1] == "method"}
+    keywords |= {path: name for name, path in PATHS.items()}
     return validate(Study, document, source="these settings", keywords=keywords)
 
 
