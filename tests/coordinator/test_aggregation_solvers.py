@@ -11,10 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.coordinator.aggregation.objective import Objective, evaluate
 from silomix.coordinator.aggregation.simplex import hypercube, join
-from silomix.coordinator.aggregation.solvers import lbfgs
-from silomix.coordinator.aggregation.vcmc import size_weights
+from silomix.coordinator.aggregation.vcmc import lbfgs, size_weights
 from silomix.paper import FewRounds, Psgd
-from silomix.paper.solvers import few_rounds, psgd
+from silomix.paper.aggregations import few_rounds, psgd
 from silomix.study import Lbfgs
 
 FLOOR = 1e-6

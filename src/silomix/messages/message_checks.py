@@ -67,7 +67,7 @@ class Terms(NamedTuple):
             "draw": (1, max(MOST_DRAWS, study.kept_draws, schedule.kept * schedule.chains)),
             "chain": (1, schedule.chains if study.strategy == "exact" else chains),
             # each point is an answer of its own
-            "start": (1, study.aggregation.points),
+            "start": (1, max((one.points for one in study.asked), default=1)),
         }
 
 
@@ -137,7 +137,8 @@ def _query_problems(query: Any, terms: Terms) -> Problems:
         yield "is not a question"
     if terms.silo not in study.silos:
         yield f"is for a silo that is not in this study, which has {', '.join(study.silos)}"
-    elif type(query) not in ALWAYS_ASKED and type(query).__name__ not in study.questions:
+    asked = {"SampleLocally", *study.questions} if study.strategy == "consensus" else set()
+    if type(query) not in ALWAYS_ASKED and type(query).__name__ not in asked:
         chosen = f"strategy {study.strategy!r}, matching {study.matching!r}"
         yield f"is not asked in a study of {chosen} and aggregation {study.aggregation!r}"
     yield from CHECKS[type(query)][0](query, terms)

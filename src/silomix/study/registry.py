@@ -25,11 +25,13 @@ class Asked(NamedTuple):
     questions : class names of the messages.
     words : what they ask for, for people.
     times : how many questions each silo gets, at most; None where nobody can say.
+    points : at how many points one of them may be.
     """
 
     questions: tuple[str, ...]
     words: str
     times: int | None
+    points: int = 1
 
 
 class Registered(NamedTuple):

@@ -309,20 +309,16 @@ class Solver(Method):
     starts : starting points; the best objective wins.
     from_sizes : whether the first of them is at the silos' sizes.
     before_polish : options that have other defaults where a polish follows.
-    points : at how many points it evaluates the objective at a time.
-    exchanges : how often it does so, at most; None where nobody can say.
+    together : whether the objective is evaluated at all of them at a time.
+    exchanges : how often it is evaluated, at most; None where nobody can say.
     """
 
     methods: ClassVar = SOLVERS
     from_sizes: ClassVar[bool] = True
+    together: ClassVar[bool] = True
     before_polish: ClassVar[dict[str, object]] = {}
 
     starts: Count = 3
-
-    @property
-    def points(self) -> int:
-        """All starting points travel together."""
-        return self.starts
 
     @property
     def exchanges(self) -> int | None:
@@ -344,16 +340,12 @@ class Lbfgs(Solver):
     1000
     """
 
+    together: ClassVar = False
     before_polish: ClassVar = {"starts": 1, "tolerance": 0.2}
 
     method: Literal["lbfgs"] = "lbfgs"
     steps: Count = 1000
     tolerance: Positive = 1e-4
-
-    @property
-    def points(self) -> int:
-        """One start after the other."""
-        return 1
 
 
 class Aggregation(Method):
@@ -364,17 +356,11 @@ class Aggregation(Method):
     averages : whether global draws are means of the silos' draws.
     own_profiles : whether a silo whose release was rounded knows its clusters better than the
         global profiles do, and assigns its rows by its own.
-    points : at how many points of its objective a silo is asked at a time.
     """
 
     methods: ClassVar = AGGREGATIONS
     averages: ClassVar[bool] = True
     own_profiles: ClassVar[bool] = False
-
-    @property
-    def points(self) -> int:
-        """One."""
-        return 1
 
 
 class Vcmc(Aggregation):
@@ -398,11 +384,6 @@ class Vcmc(Aggregation):
         Lbfgs(), METHOD, paper="psgd"
     )
 
-    @property
-    def points(self) -> int:
-        """Those of the solver."""
-        return self.solver.points
-
     def asks(self, silos: int) -> Asked | None:
         """Return the oracle's questions; one silo has nothing to weigh."""
         if silos == 1:
@@ -412,7 +393,8 @@ class Vcmc(Aggregation):
             return Asked(("CountDistinctRows",), words, 1)
         words = "sums over its rows: a log-likelihood and its gradient; all silos see its release"
         times = None if self.solver.exchanges is None else 1 + self.solver.exchanges
-        return Asked(("ShareReleases", "LogLikelihood"), words, times)
+        points = self.solver.starts if self.solver.together else 1
+        return Asked(("ShareReleases", "LogLikelihood"), words, times, points)
 
 
 class DensityProduct(Aggregation):
@@ -425,9 +407,9 @@ class DensityProduct(Aggregation):
 
 
 MATCHINGS.register(Evidence, "silomix.coordinator.matching.greedy:match_by_evidence")
-SOLVERS.register(Lbfgs, "silomix.coordinator.aggregation.solvers:lbfgs")
+SOLVERS.register(Lbfgs, "silomix.coordinator.aggregation.vcmc:lbfgs")
 AGGREGATIONS.register(Vcmc, "silomix.coordinator.aggregation.vcmc:maximise_elbo")
-AGGREGATIONS.register(DensityProduct, "silomix.coordinator.aggregation.product:draw_product")
+AGGREGATIONS.register(DensityProduct, "silomix.coordinator.aggregation.densities:draw_product")
 
 
 class Polish(Record):
@@ -559,12 +541,15 @@ class Study(Record):
         return self.model.drift == "learn" and len(self.silos) > 1
 
     @property
+    def asked(self) -> tuple[Asked, ...]:
+        """What the matching and the aggregation ask of the silos."""
+        methods = (self.matching, self.aggregation) if self.strategy == "consensus" else ()
+        return tuple(filter(None, (method.asks(len(self.silos)) for method in methods)))
+
+    @property
     def questions(self) -> set[str]:
-        """Class names of the messages in which the strategy and its methods ask for releases."""
-        if self.strategy == "exact":
-            return set()
-        asked = [one.asks(len(self.silos)) for one in (self.matching, self.aggregation)]
-        return {"SampleLocally"}.union(*(one.questions for one in asked if one))
+        """Class names of the messages in which they ask."""
+        return {name for one in self.asked for name in one.questions}
 
     @property
     def most_rounds(self) -> int:

@@ -232,9 +232,8 @@ def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
         drawn = "posterior draws of the sizes and profiles"
         held = drawn if study.tier == "draws" else "the size and the profile"
         yield f"a release: {held} of each of its clusters", 1
-        for method in (study.matching, study.aggregation):
-            if asked := method.asks(len(study.silos)):
-                yield asked.words, None if asked.times is None else passes * asked.times
+    for asked in study.asked:
+        yield asked.words, None if asked.times is None else passes * asked.times
     if study.most_rounds:
         most = "at most " if not exact and study.polish.rounds == "until" else ""
         words = "counts or sums in each cluster, of labels drawn at random, once a round"

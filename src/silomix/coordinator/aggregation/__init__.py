@@ -81,29 +81,17 @@ class AggregationProblem:
         """Of each silo: (silo,)."""
         return np.array([release.rows for release in self.releases], dtype=np.int64)
 
-    def average(
-        self,
-        by_silo: Floats,
-        by_cluster: Floats,
-        trace: Floats | None = None,
-        notes: tuple[str, ...] = (),
-    ) -> Aggregated:
+    def average(self, by_silo: Floats, by_cluster: Floats) -> Aggregated:
         """Return means of the silos' draws, weighted by λ, (silo,), and μ, (silo, cluster)."""
         draws = mix(self.matched, by_silo, by_cluster, self.model.family)
-        return self.result(*draws, by_silo, by_cluster, trace, notes)
+        return self.result(*draws, by_silo, by_cluster)
 
     def result(
-        self,
-        weights: Floats,
-        parameters: Floats,
-        by_silo: Floats,
-        by_cluster: Floats,
-        trace: Floats | None = None,
-        notes: tuple[str, ...] = (),
+        self, weights: Floats, parameters: Floats, by_silo: Floats, by_cluster: Floats
     ) -> Aggregated:
         """Return global draws, and how much each silo counted: (silo,) and (silo, cluster)."""
         silo_weights = SiloWeights(self.correspondence.silos, by_silo, by_cluster)
-        return Aggregated(weights, parameters, silo_weights, self.matched, trace, notes)
+        return Aggregated(weights, parameters, silo_weights, self.matched)
 
 
 def aggregate(
