@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import cycle, pairwise
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ from silomix.study import (
     AGGREGATIONS,
     MATCHINGS,
     Lbfgs,
+    Matching,
     Polish,
     Study,
     Vcmc,
@@ -479,6 +480,35 @@ def test_a_record_says_its_method_and_chosen_options_and_the_preset_the_others()
         assert make(matching=word).matching == record()
 
 
+class Nearest(Matching):
+    """Not one of ours."""
+
+    method: Literal["nearest"] = "nearest"
+    distance: float = 0.5
+
+
+def test_a_method_from_elsewhere_is_a_method_like_the_others(tmp_path, monkeypatch):
+    """A study file names it by its word; what carries it out is not imported to read that."""
+    for word in ("nearest", "os:system"):
+        with pytest.raises(SettingsError, match=r"it must be one of 'evidence', 'hungarian'"):
+            make(matching=word)
+    with pytest.raises(SettingsError, match="must be one of"):
+        make(matching=Nearest())
+    monkeypatch.setitem(MATCHINGS, "nearest", None)
+    MATCHINGS.register(Nearest, "not_a_package:function")
+    assert make(matching="nearest").matching == Nearest()
+    study = make(matching=Nearest(distance=2.0, absorb=0))
+    again = read_study(write_study(study, tmp_path / "study.toml"))
+    assert again == study
+    assert again.matching == Nearest(distance=2.0, absorb=0)
+    assert digest(study) != digest(make(matching=Nearest(absorb=0)))
+    # a preset's options go to the methods that have them
+    assert make(preset="paper", aggregation="product").aggregation.method == "product"
+    assert make(preset="paper", matching="nearest").matching.absorb == 0
+    with pytest.raises(ModuleNotFoundError, match="not_a_package"):
+        MATCHINGS.function(study.matching)
+
+
 def test_the_aggregation_is_exact_where_nothing_follows():
     """Before a polish one rough solve is enough, unless the caller says otherwise."""
     assert make().aggregation == Vcmc(draws=40, solver=Lbfgs(starts=1, tolerance=0.2))
@@ -526,6 +556,7 @@ def test_numbers_and_lists_of_numpy_are_taken():
 
 
 WRONG_CALLS = [
+    ({"aggregation": "product", "solver": "psgd"}, "solver is not a setting here"),
     ({"itertions": 5}, "itertions is not a keyword (did you mean 'iterations'?)"),
     ({"transport": 5}, "transport is not a keyword; the keywords are title, seed"),
     ({"preset": "papers"}, "preset='papers' is not known (did you mean 'paper'?); choose one of"),

@@ -3,8 +3,9 @@
 Matchings, aggregations, and solvers of the aggregation's objective. They come in through the
 registries that any other package can use, and nothing imports their functions.
 
-What runs next to the rows is in `silomix.silo`, as nothing here may be: the partition "pam", the
-relabelling "average", the costs of "divergence", and rows that are assigned by matching.
+What runs next to the rows cannot be here: the partition "pam", the relabelling "average" and the
+assignment by matching are in `silomix.silo`, and the costs of "divergence" in `silomix.messages`.
+The "literal" log-determinants are in `silomix.coordinator.aggregation.objective`.
 """
 
 from __future__ import annotations
