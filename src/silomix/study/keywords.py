@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 from silomix.errors import SettingsError
 from silomix.model.schema import Schema
 from silomix.model.sentences import at_least, check_mapping, did_you_mean, one_of
-from silomix.study.registry import Method, Registry
-from silomix.study.settings import (
-    AGGREGATIONS,
-    MATCHINGS,
-    SOLVERS,
-    Evidence,
-    Lbfgs,
-    Polish,
-    Study,
-    Vcmc,
-    describe,
-)
+from silomix.study.registry import Method
+from silomix.study.settings import MATCHINGS, SOLVERS, Polish, Study, describe
 from silomix.study.validation import KeyPath, Record, quote, refusal, validate
 
 if TYPE_CHECKING:
@@ -221,7 +211,7 @@ def make_study(
     if stated.keys() >= {PATHS["thin"], PATHS["kept"]}:
         text = "{thin} and {kept} both say what a silo keeps; give one of them"
         raise SettingsError(text, thin=None, kept=None)
-    methods = _state({"matching": Evidence(), "aggregation": Vcmc(), "solver": Lbfgs()})
+    methods = _state({"matching": "evidence", "aggregation": "vcmc", "solver": "lbfgs"})
     if schema.numbers:
         methods |= _state({"oracle": "federated"})  # distinct rows of numbers would be the rows
     if (known := stated.get(PATHS["clusters"])) is not None:
@@ -229,9 +219,7 @@ def make_study(
         with suppress(SettingsError):  # of what makes no sense, the validation complains once
             methods |= _state({"components": at_least("clusters", known, 2)})
     values = methods | (_state(PRESETS[preset]) if preset else {}) | stated
-    values = {
-        path: value for path, value in values.items() if path in stated or _fits(path, values)
-    }
+    values = {path: v for path, v in values.items() if path in stated or _fits(path, values)}
     document: dict[str, Any] = {
         "missing": schema.missing,
         "silos": silos,
@@ -334,13 +322,12 @@ def _derive_schedule(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
 
 def _fits(path: KeyPath, values: Mapping[KeyPath, Any]) -> bool:
     """Tell whether the method that was chosen has this option: a default must not go to another."""
-    for table, methods in (("matching", MATCHINGS), ("aggregation", AGGREGATIONS)):
-        if path[0] == table and (method := _chosen(methods, values[table, "method"])):
-            return path[1] in method.model_fields
-    return True
+    methods = getattr(Study.model_fields[str(path[0])].annotation, "methods", {})
+    chosen = _chosen(methods, values.get((path[0], "method")))
+    return chosen is None or path[1] in chosen.model_fields
 
 
-def _chosen(methods: Registry, word: object) -> Any:
+def _chosen(methods: Mapping[str, Any], word: object) -> Any:
     """Return the record of a method; None for what the validation will refuse."""
     return methods[word].record if isinstance(word, str) and word in methods else None
 

@@ -24,15 +24,7 @@ from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Variable
 from silomix.model.sentences import at_least, check_mapping, listing, one_of, quoted
 from silomix.silo import given_draws
-from silomix.study import (
-    AGGREGATIONS,
-    MATCHINGS,
-    Aggregation,
-    Lbfgs,
-    Study,
-    digest,
-    make_study,
-)
+from silomix.study import AGGREGATIONS, MATCHINGS, Lbfgs, Study, digest, make_study
 from silomix.study.keywords import check_keywords
 from silomix.study.policy import OPEN, Policy
 from silomix.study.validation import quote
@@ -46,6 +38,7 @@ if TYPE_CHECKING:
     from silomix.model.draws import MatchedDraws
     from silomix.posterior import Posterior
     from silomix.silo.given_draws import Given
+    from silomix.study import Aggregation
 
     # weights (draw, cluster), and by name parameters (draw, cluster), to (draw,)
     LogDensity = Callable[[Floats, Mapping[str, Floats]], Floats]
