@@ -21,7 +21,7 @@ import numpy as np
 
 from silomix.coordinator.aggregation.objective import Objective, evaluate, of_rows
 from silomix.coordinator.aggregation.simplex import blocks_held, hypercube, join
-from silomix.coordinator.aggregation.solvers import lbfgs
+from silomix.coordinator.aggregation.vcmc import lbfgs
 from silomix.kernels.distinct_rows import RowCounts, distinct_rows, row_table
 from silomix.kernels.likelihood import expected_counts
 from silomix.model.draws import MatchedDraws

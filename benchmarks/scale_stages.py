@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from silomix.coordinator.aggregation import aggregate, size_weights
+from silomix.coordinator.aggregation import aggregate
 from silomix.coordinator.aggregation.objective import Objective, contingency, evaluate, of_rows
+from silomix.coordinator.aggregation.vcmc import size_weights
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
 from silomix.kernels.distinct_rows import distinct_rows, row_table
@@ -45,7 +46,7 @@ from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release
 from silomix.silo.sampler import Job, sample_shard
 from silomix.simulate.cohort import CONDITIONS, simulate_cohort
-from silomix.study import Aggregation, Evidence, Lbfgs, Polish, make_study
+from silomix.study import Evidence, Lbfgs, Polish, Vcmc, make_study
 from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:
@@ -317,7 +318,7 @@ def solving(folder: Path, size: Size) -> Work:
     planted = planted_silos(shard, size)
     # as many steps at every size: how many it takes to the end is another matter
     solver = Lbfgs(starts=1, steps=SOLVER_STEPS, tolerance=1e-12)
-    settings = Aggregation(draws=size.draws, solver=solver)
+    settings = Vcmc(draws=size.draws, solver=solver)
 
     def call() -> Any:
         return aggregate(

@@ -41,7 +41,7 @@ from silomix.simulate.cohort import (
     truth_files,
     write_cohort,
 )
-from silomix.study import Aggregation
+from silomix.study import Vcmc
 from silomix.study.roster import random_shards
 
 SEED = 1
@@ -147,7 +147,7 @@ METHODS = {
         kept=500,
         threshold=2_000,
         subsample=2_000,
-        aggregation=Aggregation(draws=8),
+        aggregation=Vcmc(draws=8),
         solver=silomix.Psgd(starts=1, steps=50),
     ),
     "fedmerdel": fedmerdel,

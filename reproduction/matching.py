@@ -88,9 +88,7 @@ def matched_labels(silos, correspondence):
 
 def judge_matching(study, silos, word, true_labels):
     """Match in one way and judge it; only ours folds small groups."""
-    settings = MATCHINGS[word]
-    if word != "evidence":
-        settings = settings.model_copy(update={"absorb": 0})
+    settings = MATCHINGS[word].record(**({} if word == "evidence" else {"absorb": 0}))
     correspondence = match_kept(study, silos, settings)
     local_labels = [silo.store.kept.labels for silo in silos]
     right, local = rightly_matched(local_labels, correspondence.groups, true_labels)

@@ -7,7 +7,7 @@
 2. `lbfgs` against `psgd` from the same start, which `lbfgs` lifts off the simplex's edges: how
    far below it ends, and in how many evaluations.
 
-Both of the paper's solvers use the step rule of `silomix.coordinator.aggregation.solvers`.
+Both of the paper's solvers use the step rule of `silomix.paper.aggregations`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from running import arguments, done_cases, read_lines, run_cases
 import silomix
 from silomix.coordinator.aggregation.objective import Objective, contingency
 from silomix.coordinator.aggregation.simplex import hypercube
-from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
+from silomix.coordinator.aggregation.vcmc import lbfgs
 from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws, with_effective_counts
+from silomix.paper import FewRounds, Psgd
+from silomix.paper.aggregations import few_rounds, psgd
 from silomix.rivals.federation import open_silos
-from silomix.study import FewRounds, Lbfgs, Psgd
+from silomix.study import Lbfgs
 
 FIRST_SEED = 2000
 DESIGNS = ("nested", "non-nested")

@@ -32,7 +32,7 @@ from study import warm_up
 from writing import as_markdown, with_error
 
 import silomix
-from silomix.study import FewRounds
+from silomix.paper import FewRounds
 from silomix.study.policy import UNLIMITED, Exchanges
 
 TABLES = Path(__file__).parent / "tables"

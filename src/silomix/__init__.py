@@ -15,23 +15,13 @@ if TYPE_CHECKING:
     from silomix.api import fit, sample
     from silomix.estimator import FederatedMixture
     from silomix.model import metrics
+    from silomix.paper import Ball, Divergence, FewRounds, Hungarian, Psgd
     from silomix.posterior import Posterior, load
     from silomix.posterior.outside_variables import compare_outside, regress_membership
     from silomix.report import plots
     from silomix.silo.relabel import local_posterior
     from silomix.simulate.cohort import simulate_cohort
-    from silomix.study import (
-        Ball,
-        Divergence,
-        Evidence,
-        FewRounds,
-        Hungarian,
-        Lbfgs,
-        Psgd,
-        make_study,
-        read_study,
-        write_study,
-    )
+    from silomix.study import Evidence, Lbfgs, make_study, read_study, write_study
     from silomix.study.policy import Policy, read_policy, write_policy
     from silomix.transports.combination import combine
 
@@ -83,8 +73,8 @@ __all__ = [
 # Modules of the names that are slow to import, or need an extra.
 _HOMES = {
     **dict.fromkeys(("fit", "sample"), "api"),
-    **dict.fromkeys(("Ball", "Divergence", "Evidence", "FewRounds", "Hungarian"), "study"),
-    **dict.fromkeys(("Lbfgs", "Psgd", "make_study", "read_study", "write_study"), "study"),
+    **dict.fromkeys(("Ball", "Divergence", "FewRounds", "Hungarian", "Psgd"), "paper"),
+    **dict.fromkeys(("Evidence", "Lbfgs", "make_study", "read_study", "write_study"), "study"),
     **dict.fromkeys(("Policy", "read_policy", "write_policy"), "study.policy"),
     **dict.fromkeys(("Posterior", "load"), "posterior"),
     **dict.fromkeys(("compare_outside", "regress_membership"), "posterior.outside_variables"),

@@ -18,7 +18,7 @@ from silomix import api, simulate
 from silomix.errors import SettingsError
 from silomix.estimator import PASSED_ON, FederatedMixture
 from silomix.model.metrics import adjusted_rand_index
-from silomix.study import Divergence
+from silomix.paper import Divergence
 
 SHORT = {"components": 5, "iterations": 200, "chains": 1, "polish": 2}
 

@@ -20,7 +20,7 @@ def run_page(text):
     for code, expected in blocks(text, "python"):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(code, "page", "exec"), namespace)
+            exec(compile(code, "page", "exec", dont_inherit=True), namespace)
         if expected:
             assert printed.getvalue() == expected
     return namespace

@@ -23,7 +23,7 @@ from silomix.study.settings import MATCHINGS
 
 WORDS = sorted(MATCHINGS)
 # without folding, which is the same for all
-PLAIN = {word: MATCHINGS[word].model_copy(update={"absorb": 0}) for word in WORDS}
+PLAIN = {word: MATCHINGS[word].record(absorb=0) for word in WORDS}
 
 # no silo holds every cluster: the design of Fendler et al. (2026), table 1
 NON_NESTED = [[1, 1, 1, 1, 1, 0], [0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
@@ -106,7 +106,7 @@ def test_another_order_of_silos_and_labels_gives_the_same_answer(word, data, num
     moved = rearrange(releases, silos, labels)
     model = model_of((2, 3, 2), 1)
     before, after = (
-        match(some, MATCHINGS[word], QuietSilos(some), model, drift=False)[0]
+        match(some, MATCHINGS[word].record(), QuietSilos(some), model, drift=False)[0]
         for some in (releases, moved)
     )
     expected = rearrange_groups(before.groups, silos, labels)

@@ -9,11 +9,12 @@ import pytest
 from cases.aggregation_cases import make_case
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.coordinator.aggregation import size_weights
 from silomix.coordinator.aggregation.objective import Objective, evaluate
 from silomix.coordinator.aggregation.simplex import hypercube, join
-from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
-from silomix.study.settings import FewRounds, Lbfgs, Psgd
+from silomix.coordinator.aggregation.vcmc import lbfgs, size_weights
+from silomix.paper import FewRounds, Psgd
+from silomix.paper.aggregations import few_rounds, psgd
+from silomix.study import Lbfgs
 
 FLOOR = 1e-6
 NON_NESTED = [[1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 1], [1, 0, 1, 1, 1, 1]]

@@ -191,7 +191,7 @@ def test_without_a_join_nothing_drifts():
 
 @pytest.mark.parametrize("word", ["ball", "hungarian", "divergence", "evidence"])
 def test_the_paper_s_matchings_know_no_drift_and_one_silo_has_none(word, seed):
-    settings = MATCHINGS[word].model_copy(update={"absorb": 0})
+    settings = MATCHINGS[word].record(absorb=0)
     for silos, drift in ((3, True), (3, False), (1, True)):
         case = plant_rows(seed, np.ones((silos, 4)), (300, 200, 250)[:silos], sharpness=0.6)
         rows = RowSilos(case.releases, case.codes, case.sizes)

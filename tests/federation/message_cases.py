@@ -30,7 +30,8 @@ from silomix.messages import (
 from silomix.messages.container import Envelope, digest_record
 from silomix.messages.folder import message_files, write_folder
 from silomix.model.schema import Schema, Variable
-from silomix.study import FewRounds, Study, digest, make_study
+from silomix.paper import FewRounds
+from silomix.study import Study, digest, make_study
 
 SIZES = np.array([2, 3, 2])
 OFFSETS = np.array([0, 2, 5, 7])

@@ -27,8 +27,8 @@ from federation.flare_cases import (
 )
 
 from silomix.errors import SiloError
+from silomix.paper import FewRounds, Psgd
 from silomix.posterior import load
-from silomix.study import FewRounds, Psgd
 from silomix.transports.flare.session import connected, run_live, wait_for
 from silomix.transports.flare.startup_kit import provision
 

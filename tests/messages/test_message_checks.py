@@ -30,7 +30,8 @@ from silomix.messages.message_checks import (
     check_query,
     check_reply,
 )
-from silomix.study import FewRounds, Lbfgs, Psgd
+from silomix.paper import FewRounds, Psgd
+from silomix.study import Lbfgs
 
 each_exchange = pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=list(EXCHANGES))
 

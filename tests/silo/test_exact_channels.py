@@ -29,10 +29,11 @@ from silomix.messages import (
 from silomix.messages.message_checks import breaches
 from silomix.messages.released_draws import make_reference
 from silomix.model.schema import Schema, Shard, Variable
+from silomix.paper import FewRounds
 from silomix.silo.answer import answer, answer_or_refuse
 from silomix.silo.local import Silo
 from silomix.silo.release import make_release
-from silomix.study import FewRounds, digest, make_study
+from silomix.study import digest, make_study
 from silomix.study.policy import OPEN, PRESETS, Exchanges, Policy, find_policy
 
 CONDITIONS = 5

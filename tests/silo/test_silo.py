@@ -24,10 +24,11 @@ from silomix.messages import (
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.release_explained import QUESTIONS
 from silomix.model.table import load
+from silomix.paper import FewRounds
 from silomix.silo.answer import HANDLERS, LIMITED, answer, answer_or_refuse, refusal_code
 from silomix.silo.local import Silo, ran_enough
 from silomix.silo.store import Store, open_store
-from silomix.study import FewRounds, make_study
+from silomix.study import make_study
 from silomix.study.policy import OPEN, find_policy
 
 NAMES = ["north", "south"]

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import cycle, pairwise
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -20,16 +20,15 @@ from pydantic import ValidationError
 from silomix.errors import SettingsError
 from silomix.model.draws import Schedule
 from silomix.model.schema import Schema, Variable
+from silomix.paper import Ball, Divergence, FewRounds, Hungarian, Psgd
 from silomix.study import (
-    Aggregation,
-    Ball,
-    Divergence,
-    FewRounds,
-    Hungarian,
+    AGGREGATIONS,
+    MATCHINGS,
     Lbfgs,
+    Matching,
     Polish,
-    Psgd,
     Study,
+    Vcmc,
     digest,
     make_study,
     read_study,
@@ -38,7 +37,6 @@ from silomix.study import (
 )
 from silomix.study.keywords import KNOWN_CLUSTERS, PRESETS, SETTINGS, default_thin
 from silomix.study.policy import Policy
-from silomix.study.settings import MATCHINGS
 from silomix.transports.exchange_folder import expected_questions
 
 SCHEMA = Schema((Variable("smoker", ("no", "yes")), Variable("bmi", ("low", "mid", "high"))))
@@ -148,7 +146,8 @@ def test_every_setting_comes_back_and_changes_the_digest(matching, solver, tmp_p
     study = make(matching=matching, solver=solver, adaptive=False)
     document = tomllib.loads(write_study(study, tmp_path / "study.toml").read_text("utf-8"))
     tested_elsewhere = {("format",), ("title",), ("silos",), ("variables",)}
-    tested_elsewhere |= {("matching", "method"), ("aggregation", "solver", "method")}
+    methods = (("matching",), ("aggregation",), ("aggregation", "solver"))
+    tested_elsewhere |= {(*table, "method") for table in methods}
     tested_elsewhere |= {("model", "clusters"), ("rows",)}
     digests = [digest(study)]
     for path, annotation, value in leaves(study):
@@ -173,8 +172,9 @@ def test_digest_changes_with_silos_variables_and_methods_and_not_with_title_or_l
     digests = [digest(read(each, tmp_path)) for each in changed]
     digests += [digest(make(matching=m)) for m in MATCHINGS]
     digests += [digest(make(solver=s)) for s in SETTINGS["solver"].words]
-    # the default matching and the default solver are the document itself
-    assert len(set(digests)) == len(digests) - 2
+    digests += [digest(make(aggregation=a)) for a in AGGREGATIONS]
+    # the default methods are the document itself
+    assert len(set(digests)) == len(digests) - 3
     for title in ("Another", None):
         assert digest(read(put(document, ("title",), title), tmp_path)) == digest(study)
     backwards = tomli_w.dumps(dict(reversed(document.items()))).replace("\n", "\r\n")
@@ -188,7 +188,7 @@ def test_digest_of_a_fixed_study_never_changes(tmp_path):
     settings |= {"components": 12, "alpha": 0.1, "beta": 1, "drift": "none", "iterations": 3000}
     settings |= {"burn_in": 1000, "chains": 3, "thin": 2, "partition": "pam", "threshold": 8000}
     settings |= {"subsample": 4000, "matching": Ball(absorb=20, refine=1, exponent=1 / 3)}
-    settings |= {"aggregation": Aggregation(oracle="federated", draws=100, floor=1e-7)}
+    settings |= {"aggregation": Vcmc(oracle="federated", draws=100, floor=1e-7)}
     settings |= {"solver": FewRounds(rounds=5, starts=100)}
     settings |= {"polish": Polish(rounds=3, most=10, inner_sweeps=1, chains=100)}
     made = make_study(schema, ["Zoë's ward", "leeds"], **settings)
@@ -257,7 +257,7 @@ SENTENCES = [
     (("model", "alpha"), 0, "model.alpha is 0; it must be greater than 0"),
     (("schedule", "thin"), {"a": 1}, "schedule.thin is a table; it must be a whole number"),
     (("local", "relabel"), "y" * 99, f"relabel is '{'y' * 60}...'; it must be 'match' or"),
-    (("matching", "method"), "bal", "'ball', 'evidence' (did you mean 'ball'?)"),
+    (("matching", "method"), "bal", "'divergence', 'ball' (did you mean 'ball'?)"),
     (("matching", "absorb"), -1, "absorb is -1; it must be true or false or at least 0"),
     (("variables", 1, "name"), "smoker", "variables lists 'smoker' more than once"),
     (("variables", 1, "levels", 2), 3, "variables.2.levels.3 is 3; it must be"),
@@ -398,7 +398,7 @@ def test_the_table_of_settings_is_that_of_the_documentation():
 def test_every_keyword_reaches_its_place():
     settled = {path: (annotation, value) for path, annotation, value in leaves(make())}
     for keyword, (path, *_) in SETTINGS.items():
-        if keyword not in {"title", "kept", "matching", "solver", "clusters"}:
+        if keyword not in {"title", "kept", "matching", "aggregation", "solver", "clusters"}:
             new = another(*settled[path])
             assert {p: v for p, _, v in leaves(make(**{keyword: new}))}[path] == new
     for preset in PRESETS.values():
@@ -416,7 +416,7 @@ def test_the_paper_preset_is_the_papers_method_and_other_keywords_win_over_it():
     assert (paper.local.partition, paper.local.relabel) == ("pam", "average")
     assert paper.matching == Ball(exponent=0.25, radius=None, absorb=0, refine=0)
     solver = Psgd(starts=3, steps=1000, tolerance=0.1)
-    assert paper.aggregation == Aggregation(log_determinant="literal", solver=solver)
+    assert paper.aggregation == Vcmc(log_determinant="literal", solver=solver)
     assert (paper.polish.rounds, paper.assign, paper.drifts) == (0, "matching", False)
     other = make(preset="paper", components=7, polish=2, assign="posterior")
     assert (other.model.components, other.polish.rounds, other.assign) == (7, 2, "posterior")
@@ -471,22 +471,51 @@ def test_a_record_says_its_method_and_chosen_options_and_the_preset_the_others()
     assert matched.matching == Divergence(restarts=5, absorb=0)
     polished = make(preset="paper", polish=Polish(inner_sweeps=5))
     assert polished.polish == Polish(rounds="until", inner_sweeps=5)
-    solved = make(preset="paper", aggregation=Aggregation(solver=Lbfgs()))
-    assert solved.aggregation == Aggregation(solver=Lbfgs(), log_determinant="literal")
-    both = make(aggregation=Aggregation(draws=50), solver=FewRounds(rounds=3))
-    assert both.aggregation == Aggregation(draws=50, solver=FewRounds(rounds=3))
-    for word, record in MATCHINGS.items():
-        assert make(matching=word) == make(matching=record)
-        assert make(matching=word).matching == record
+    solved = make(preset="paper", aggregation=Vcmc(solver=Lbfgs()))
+    assert solved.aggregation == Vcmc(solver=Lbfgs(), log_determinant="literal")
+    both = make(aggregation=Vcmc(draws=50), solver=FewRounds(rounds=3))
+    assert both.aggregation == Vcmc(draws=50, solver=FewRounds(rounds=3))
+    for word, (record, _) in MATCHINGS.items():
+        assert make(matching=word) == make(matching=record())
+        assert make(matching=word).matching == record()
+
+
+class Nearest(Matching):
+    """Not one of ours."""
+
+    method: Literal["nearest"] = "nearest"
+    distance: float = 0.5
+
+
+def test_a_method_from_elsewhere_is_a_method_like_the_others(tmp_path, monkeypatch):
+    """A study file names it by its word; what carries it out is not imported to read that."""
+    for word in ("nearest", "os:system"):
+        with pytest.raises(SettingsError, match=r"it must be one of 'evidence', 'hungarian'"):
+            make(matching=word)
+    with pytest.raises(SettingsError, match="must be one of"):
+        make(matching=Nearest())
+    monkeypatch.setitem(MATCHINGS, "nearest", None)
+    MATCHINGS.register(Nearest, "not_a_package:function")
+    assert make(matching="nearest").matching == Nearest()
+    study = make(matching=Nearest(distance=2.0, absorb=0))
+    again = read_study(write_study(study, tmp_path / "study.toml"))
+    assert again == study
+    assert again.matching == Nearest(distance=2.0, absorb=0)
+    assert digest(study) != digest(make(matching=Nearest(absorb=0)))
+    # a preset's options go to the methods that have them
+    assert make(preset="paper", aggregation="product").aggregation.method == "product"
+    assert make(preset="paper", matching="nearest").matching.absorb == 0
+    with pytest.raises(ModuleNotFoundError, match="not_a_package"):
+        MATCHINGS.function(study.matching)
 
 
 def test_the_aggregation_is_exact_where_nothing_follows():
     """Before a polish one rough solve is enough, unless the caller says otherwise."""
-    assert make().aggregation == Aggregation(draws=40, solver=Lbfgs(starts=1, tolerance=0.2))
+    assert make().aggregation == Vcmc(draws=40, solver=Lbfgs(starts=1, tolerance=0.2))
     exact = make(polish=0).aggregation
-    assert exact == Aggregation(draws=200, solver=Lbfgs(starts=3, tolerance=1e-4))
+    assert exact == Vcmc(draws=200, solver=Lbfgs(starts=3, tolerance=1e-4))
     assert make(solver="few-rounds").aggregation.draws == 200
-    asked = make(solver=Lbfgs(starts=2), aggregation=Aggregation(draws=7))
+    asked = make(solver=Lbfgs(starts=2), aggregation=Vcmc(draws=7))
     assert (asked.aggregation.solver.starts, asked.aggregation.draws) == (2, 7)
 
 
@@ -527,15 +556,16 @@ def test_numbers_and_lists_of_numpy_are_taken():
 
 
 WRONG_CALLS = [
+    ({"aggregation": "product", "solver": "psgd"}, "solver is not a setting here"),
     ({"itertions": 5}, "itertions is not a keyword (did you mean 'iterations'?)"),
     ({"transport": 5}, "transport is not a keyword; the keywords are title, seed"),
     ({"preset": "papers"}, "preset='papers' is not known (did you mean 'paper'?); choose one of"),
     ({"iterations": -5}, "iterations is -5; it must be at least 1"),
     ({"iterations": 100, "burn_in": 100}, "burn_in is 100; it must be less than iterations, 100"),
     ({"burn_in": 100, "adaptive": True}, "adaptive is true; then burn_in must be half"),
-    ({"matching": "bal"}, "matching is 'bal'; it must be one of 'hungarian', 'divergence'"),
-    ({"solver": 3}, "solver is '3'; it must be one of 'lbfgs', 'psgd', 'few-rounds'"),
-    ({"aggregation": Aggregation(floor=1 / 3)}, "aggregation.floor is 0.3333333333333333; with"),
+    ({"matching": "bal"}, "matching is 'bal'; it must be one of 'evidence', 'hungarian'"),
+    ({"solver": 3}, "solver is 3; it must be one of 'lbfgs', 'psgd', 'few-rounds'"),
+    ({"aggregation": Vcmc(floor=1 / 3)}, "aggregation.floor is 0.3333333333333333; with"),
     ({"polish": "always"}, "polish is 'always'; it must be 'until' or a whole number"),
     ({"title": "\ud800"}, r"title is '\ud800'; it must not contain control characters"),
     ({"thin": 1, "kept": 5}, "thin and kept both say what a silo keeps; give one of them"),
@@ -558,7 +588,7 @@ def test_a_record_refuses_wrong_options_and_any_change(study):
         Ball(exponent=-1, radius="wide", exponnt=3)
     assert blamed(caught.value) == ["exponent", "radius", "exponnt"]
     with pytest.raises(SettingsError, match=r"solver.starts is 0; it must be at least 1"):
-        Aggregation(solver={"method": "psgd", "starts": 0})
+        Vcmc(solver={"method": "psgd", "starts": 0})
     with pytest.raises(SettingsError, match="silos is missing\n  - variables is missing"):
         Study()
     with pytest.raises(ValidationError, match="frozen"):

@@ -12,7 +12,7 @@ from scipy.special import polygamma
 import silomix
 from silomix.errors import DataError, SettingsError, SilomixError
 from silomix.model.table import infer_schema
-from silomix.study import Aggregation
+from silomix.study import Vcmc
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def test_what_needs_rows_is_refused(posterior):
 def test_vcmc_asks_the_silos_own_functions(planted, posterior):
     data, draws = planted
     functions = {silo: student.log_likelihood(x[:100]) for silo, (x, _) in data.items()}
-    how = Aggregation(method="vcmc", draws=50)
+    how = Vcmc(draws=50)
     found = silomix.combine(draws, rows=ROWS, aggregation=how, log_likelihood=functions, seed=1)
     assert found.n_clusters == 4
     assert found.diagnostics.elbo[-1] > found.diagnostics.elbo[0]

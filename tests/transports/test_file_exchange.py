@@ -34,7 +34,8 @@ from silomix.messages import Refused, SampleLocally
 from silomix.messages.container import LARGEST_HEAD, Envelope, digest_record
 from silomix.messages.folder import read
 from silomix.model.files import replace_file
-from silomix.study import FewRounds, digest, make_study
+from silomix.paper import FewRounds
+from silomix.study import digest, make_study
 from silomix.study.policy import Exchanges
 from silomix.transports.exchange_folder import (
     asked_for,

@@ -65,7 +65,7 @@ def consensus_notes(
             f"{max(often.values()):.0%}, come from the prior: use more iterations, or allow a "
             "polish."
         )
-    if study.polish.rounds == 0 and study.aggregation.method != "product":
+    if study.polish.rounds == 0 and study.aggregation.averages:
         yield "No polish round was made: intervals near 0 and 1 may be too narrow."
     if study.schedule.chains == 1:
         yield "With one chain per silo, a missed mode goes unnoticed: use chains=2."
@@ -78,10 +78,11 @@ def consensus_notes(
         )
     if known is not None and found < known:
         yield f"No silo has more than {found} of the {known} clusters that the study states."
-    if known is not None and study.matching.method != "hungarian":
+    if known is not None and not study.matching.one_to_one:
         yield f"Only Hungarian matching guarantees {known} clusters."
-    if study.matching.method == "hungarian" and known is None:
-        yield "Hungarian matching joins clusters that differ, unless one silo holds every cluster."
+    if study.matching.one_to_one and known is None:
+        word = study.matching.method.capitalize()
+        yield f"{word} matching joins clusters that differ, unless one silo holds every cluster."
 
 
 def cluster_notes(

@@ -15,7 +15,7 @@ from silomix import messages
 from silomix.errors import MessageError
 from silomix.messages.container import MOST_ROWS, Envelope, axis_lengths, digest_record, shorten
 from silomix.model.families.release_rounding import least_units
-from silomix.study import Lbfgs, Study, digest
+from silomix.study import Study, digest
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Terms(NamedTuple):
     @property
     def bounds(self) -> dict[str, tuple[int, int]]:
         """Bounds on the lengths of axes, which no honest coordinator exceeds."""
-        study, solver = self.study, self.study.aggregation.solver
+        study = self.study
         schedule, components = study.sampling, study.model.components
         family, silos = self.family, len(study.silos)
         chains = max(study.polish.chains, study.kept_draws)
@@ -66,7 +66,7 @@ class Terms(NamedTuple):
             "draw": (1, max(MOST_DRAWS, study.kept_draws, schedule.kept * schedule.chains)),
             "chain": (1, schedule.chains if study.strategy == "exact" else chains),
             # the silo answers about each point separately
-            "start": (1, 1 if isinstance(solver, Lbfgs) else solver.starts),
+            "start": (1, max((asked.points for asked in study.asked), default=1)),
         }
 
 
@@ -136,15 +136,10 @@ def _query_problems(query: Any, terms: Terms) -> Problems:
         yield "is not a question"
     if terms.silo not in study.silos:
         yield f"is for a silo that is not in this study, which has {', '.join(study.silos)}"
-    settings = {
-        "strategy": study.strategy,
-        "matching": study.matching.method,
-        "aggregation": study.aggregation.method,
-        "oracle": study.aggregation.oracle,
-    }
-    for name, required in ASKED_WITH.get(type(query), {}).items():
-        if settings[name] != required:
-            yield f'is not asked in a study with {name} = "{settings[name]}"'
+    asked = {"SampleLocally", *study.questions} if study.strategy == "consensus" else set()
+    if type(query) not in ALWAYS_ASKED and type(query).__name__ not in asked:
+        chosen = f"strategy {study.strategy!r}, matching {study.matching!r}"
+        yield f"is not asked in a study of {chosen} and aggregation {study.aggregation!r}"
     yield from CHECKS[type(query)][0](query, terms)
 
 
@@ -159,16 +154,8 @@ def _reply_problems(reply: Any, query: messages.Query, terms: Terms) -> Problems
         yield from CHECKS[type(query)][1](reply, query, terms)
 
 
-CONSENSUS = {"strategy": "consensus"}
-FEDERATED = CONSENSUS | {"aggregation": "vcmc", "oracle": "federated"}
-# Settings of a study that are required for a question.
-ASKED_WITH: dict[type, dict[str, str]] = {
-    messages.SampleLocally: CONSENSUS,
-    messages.DivergenceCost: CONSENSUS | {"matching": "divergence"},
-    messages.ShareReleases: FEDERATED,
-    messages.LogLikelihood: FEDERATED,
-    messages.CountDistinctRows: FEDERATED | {"oracle": "contingency"},
-}
+# Questions that do not depend on the methods of the study.
+ALWAYS_ASKED = (messages.PolishRound, messages.AssignRows)
 
 
 def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:

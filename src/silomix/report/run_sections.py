@@ -43,7 +43,6 @@ from silomix.report.display import (
     line_chart,
     make_table,
 )
-from silomix.study.settings import Aggregation
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from silomix.messages import ReleasedDiagnostics
     from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
+    from silomix.study.registry import Method
 
 # Lines of the table under a trace.
 MOST_TRACED = 40
@@ -102,18 +102,16 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
     if study.strategy == "exact":
         yield "Sample", f"Sampled over all silos at once: {sampled}; only {sums} travelled.", ""
     else:
-        matching, method = study.matching.method, study.aggregation.method
-        how = f"The silos' draws were combined by {method!r}"
-        if method == "vcmc":
-            how += f", with the oracle {study.aggregation.oracle!r}"
+        how = f"The silos' draws were combined by {study.aggregation.method!r}"
+        if oracle := getattr(study.aggregation, "oracle", None):
+            how += f", with the oracle {oracle!r}"
         own = f" sampled the posterior of its own rows: {sampled}"
         own = "'s mixture was fitted elsewhere" if study.table_schema.of_parameters else own
         yield "Sample", f"{'Each' if len(posterior.silos) > 1 else 'The'} silo{own}.", ""
         if len(posterior.silos) > 1:
-            matched = f"Clusters of different silos were matched by {matching!r}."
-            meaning = str(getdoc(study.matching)).partition("\n")[0]
-            yield "Match", matched, f"This {meaning[0].lower()}{meaning[1:]}"
-            yield "Aggregate", f"{how}.", str(Aggregation.model_fields["method"].description)
+            matched = f"Clusters of different silos were matched by {study.matching.method!r}."
+            yield "Match", matched, _meaning(study.matching)
+            yield "Aggregate", f"{how}.", _meaning(study.aggregation)
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
             yield "Polish", f"{gibbs} over the silos, in which only {sums} travelled.", ""
@@ -130,6 +128,12 @@ def trust_sentences(posterior: Posterior) -> Iterator[str]:
     yield from verdict.sentences(posterior.diagnostics)
     done, made = " ".join(what for _, what, _ in steps(posterior)), posterior.provenance
     yield f"{done} Seed {made.seed}, study {made.study[:12]}, silomix {made.version}. {SHORTEST}"
+
+
+def _meaning(method: Method) -> str:
+    """Return what a method does: the first line of its docstring, which begins with a verb."""
+    line = str(getdoc(method)).partition("\n")[0]
+    return f"This {line[0].lower()}{line[1:]}"
 
 
 def runs_table(posterior: Posterior) -> Table:

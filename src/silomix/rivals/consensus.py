@@ -29,6 +29,7 @@ from silomix.rivals.federation import Federation, RivalResult, open_silos
 from silomix.silo.local import Silo, release_of, sample_locally
 from silomix.silo.relabel import local_posterior
 from silomix.silo.store import Kept
+from silomix.study import AGGREGATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 # Weightings of `cmc`, and their names in silomix's aggregation, if it has them.
-AVERAGES = {"covariance": "covariance", "independent": "cmc", "uniform": "uniform"}
+AVERAGES = {"covariance": None, "independent": "cmc", "uniform": "uniform"}
 
 # Standard deviation added to coordinates that do not move, so that matrices can be inverted.
 SMALLEST_SPREAD = 1e-9
@@ -55,7 +56,7 @@ def cmc(
     alone, and one weight for all of a silo's π; "uniform" equal weights. Each silo samples under
     the prior to the power 1/S. Scott et al. have no clusters to match: silomix's matching comes
     first. How a mixture's parameters become coordinates is in `silomix.rivals.consensus`, and for
-    "independent" in `silomix.coordinator.aggregation.closed_form`.
+    "independent" in `silomix.paper.aggregations`.
 
     In Scott et al. all silos share one θ. Weights of clusters that differ between silos are not
     such a θ: their average by precision is not the weight over all rows, and its intervals are
@@ -86,7 +87,7 @@ def product(table: Table, silo: str | None = None, **settings: Any) -> RivalResu
     The parametric product of Neiswanger, Wang and Xing (2014) with Dirichlet densities, fitted by
     moments, in place of Gaussian ones, whose tails cross 0 and 1. Only level probabilities are
     multiplied: a silo's weights are its own, so those over all rows are the silos' added up. Both
-    are in `silomix.coordinator.aggregation.closed_form`.
+    are in `silomix.coordinator.aggregation.densities`.
 
     Parameters
     ----------
@@ -144,7 +145,7 @@ def sample_known(silo: Silo) -> Release:
     return release
 
 
-def _run(name: str, federation: Federation, question: Any, method: str) -> RivalResult:
+def _run(name: str, federation: Federation, question: Any, method: str | None) -> RivalResult:
     """Sample, match, combine, assign."""
     study, silos = federation.study, federation.tally
     count = study.kept_draws
@@ -155,12 +156,14 @@ def _run(name: str, federation: Federation, question: Any, method: str) -> Rival
     with federation.stage("match"):
         matching, _ = match(releases, study.matching, silos, model, drift=False)
     with federation.stage("combine"):
-        if method == "covariance":
+        if method is None:
             matched = matched_draws(releases, matching.groups, count, model)
             offsets = model.family.starts
             weights, probabilities, notes = consensus_draws(matched, releases, offsets)
         else:
-            settings = study.aggregation.model_copy(update={"method": method})
+            # the study has the options of its own method
+            chosen = AGGREGATIONS[method].record
+            settings = study.aggregation if isinstance(study.aggregation, chosen) else chosen()
             combined = aggregate(
                 releases, matching, settings, silos, model, count=count, threads=federation.threads
             )

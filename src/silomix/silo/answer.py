@@ -28,7 +28,6 @@ from silomix.silo.ledger import note_left
 from silomix.silo.ledger_tables import FAILED
 from silomix.silo.local import Silo, kept_posterior
 from silomix.silo.release import check_tier, release_row_counts
-from silomix.study import Divergence
 from silomix.study.policy import UNLIMITED, check_study, echo
 
 if TYPE_CHECKING:
@@ -188,7 +187,7 @@ def _release(_: messages.SampleLocally, silo: Silo) -> messages.Release:
 
 def _divergence(query: messages.DivergenceCost, silo: Silo) -> messages.DivergenceReply:
     kept, study = kept_posterior(silo), silo.study
-    influence = study.matching.reference if isinstance(study.matching, Divergence) else "mean"
+    influence = getattr(study.matching, "reference", "mean")
     known = released_draws.make_reference(query, influence, study.pooled_model, len(study.silos))
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
     own = kept.weights.mean(axis=0), kept.parameters
@@ -254,7 +253,7 @@ def _knows_better(silo: Silo) -> bool:
     study = silo.study
     return (
         study.strategy == "consensus"
-        and study.aggregation.method == "product"
+        and study.aggregation.own_profiles
         and study.polish.rounds == 0
         and has_rules(kept_posterior(silo).release)
     )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 from silomix.errors import SettingsError
 from silomix.model.schema import Schema
 from silomix.model.sentences import at_least, check_mapping, did_you_mean, one_of
-from silomix.study.settings import Evidence, Hungarian, Lbfgs, Polish, Study, describe
+from silomix.study.registry import Method
+from silomix.study.settings import MATCHINGS, SOLVERS, Polish, Study, describe
 from silomix.study.validation import KeyPath, Record, quote, refusal, validate
 
 if TYPE_CHECKING:
@@ -84,6 +85,9 @@ class Setting(NamedTuple):
 
 def _inside(annotation: Any) -> Iterator[Any]:
     """Yield the types inside an annotation; of a record, those of its main setting."""
+    if isinstance(annotation, type) and issubclass(annotation, Method):
+        yield from annotation.methods
+        return
     if isinstance(annotation, type) and issubclass(annotation, Record):
         annotation = annotation.model_fields[annotation.main].annotation
     for inner in get_args(annotation):
@@ -104,7 +108,9 @@ def _declared(record: type[Record], path: tuple[str, ...] = ()) -> Iterator[tupl
             details = field.description or "", extra["panel"], extra.get("paper")
             yield name, Setting((*path, name, *main), field.annotation, default, *details)
         for table in tables:
-            yield from _declared(table, (*path, name))
+            methods = getattr(table, "methods", {})
+            for one in [method.record for method in methods.values()] or [table]:
+                yield from _declared(one, (*path, name))
 
 
 # Every keyword, as declared; those of methods that share a table appear once.
@@ -121,7 +127,7 @@ PATHS: dict[str, KeyPath] = {name: setting.path for name, setting in SETTINGS.it
 # Defaults when the number of clusters is known. No component is spare, so the prior of the weights
 # need not empty any: it is uniform, as is a silo's fraction of it, and the largest that silos'
 # policies allow.
-KNOWN_CLUSTERS = {"alpha": 1.0, "matching": Hungarian(absorb=0), "one_cluster": False}
+KNOWN_CLUSTERS = {"alpha": 1.0, "matching": "hungarian", "absorb": 0, "one_cluster": False}
 
 # Named sets of keywords: "paper" is the method of Fendler et al. (2026); "files" is for silos that
 # answer by hand: one trip for their summaries and one for the rows, and it asks nothing that the
@@ -205,7 +211,7 @@ def make_study(
     if stated.keys() >= {PATHS["thin"], PATHS["kept"]}:
         text = "{thin} and {kept} both say what a silo keeps; give one of them"
         raise SettingsError(text, thin=None, kept=None)
-    methods = _state({"matching": Evidence(), "solver": Lbfgs()})
+    methods = _state({"matching": "evidence", "aggregation": "vcmc", "solver": "lbfgs"})
     if schema.numbers:
         methods |= _state({"oracle": "federated"})  # distinct rows of numbers would be the rows
     if (clusters := stated.get(PATHS["clusters"])) is not None:
@@ -213,6 +219,7 @@ def make_study(
         with suppress(SettingsError):  # of what makes no sense, the validation complains once
             methods |= _state({"components": at_least("clusters", clusters, 2)})
     values = methods | (_state(PRESETS[preset]) if preset else {}) | stated
+    values = {path: v for path, v in values.items() if path in stated or _fits(path, values)}
     document: dict[str, Any] = {
         "missing": schema.missing,
         "silos": silos,
@@ -220,13 +227,15 @@ def make_study(
     }
     if rows is not None:
         document["rows"] = {**check_mapping("rows", rows, "silo")}
-    values = _derive_radius(_derive_start(_derive_schedule(values)))
+    values = _derive_options(_derive_schedule(values))
     for (*tables, key), value in values.items():
         table = document
         for name in tables:
             table = table.setdefault(str(name), {})
         table[str(key)] = value
-    keywords = {path: name for name, path in PATHS.items()}
+    # a table of options goes by the word that chooses it
+    keywords = {path[:-1]: name for name, path in PATHS.items() if path[-1] == "method"}
+    keywords |= {path: name for name, path in PATHS.items()}
     return validate(Study, document, source="these settings", keywords=keywords)
 
 
@@ -311,24 +320,30 @@ def _derive_schedule(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
     return {PATHS["thin"]: default_thin(iterations, burn_in, chains, kept)} | values
 
 
-def _derive_start(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
-    """Let the aggregation be rough before a polish, which forgets its starting point.
+def _fits(path: KeyPath, values: Mapping[KeyPath, Any]) -> bool:
+    """Tell whether the method that was chosen has this option: a default must not go to another."""
+    methods = getattr(Study.model_fields[str(path[0])].annotation, "methods", {})
+    chosen = _chosen(methods, values.get((path[0], "method")))
+    return chosen is None or path[1] in chosen.model_fields
 
-    Without a polish the silos' weights are the result, and are computed to full accuracy.
+
+def _chosen(methods: Mapping[str, Any], word: object) -> Any:
+    """Return the record of a method; None for what the validation will refuse."""
+    return methods[word].record if isinstance(word, str) and word in methods else None
+
+
+def _derive_options(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
+    """Fill in options of the methods whose defaults depend on the rest of the study.
+
+    The aggregation is as exact as a polish that follows needs: it forgets its start. Without a
+    polish the weights of the silos are the answer, and are found to full accuracy.
     """
-    polished = values.get(PATHS["polish"], Polish().rounds) != 0
-    if not polished or values[PATHS["solver"]] != "lbfgs":
-        return values
-    solver = PATHS["solver"][:-1]
-    rough = {(*solver, "starts"): 1, (*solver, "tolerance"): 0.2, ("aggregation", "draws"): 40}
-    return rough | values
-
-
-def _derive_radius(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
-    """Let the ball shrink at the posterior's rate where the number of clusters is known.
-
-    Fendler et al. (2026), discussion: (log n / n)^(1/2) for a finite mixture.
-    """
-    if values.get(PATHS["clusters"]) is None or values[PATHS["matching"]] != "ball":
-        return values
-    return {("matching", "exponent"): 0.5} | values
+    derived: dict[KeyPath, Any] = {}
+    solver = _chosen(SOLVERS, values.get(PATHS["solver"]))
+    if solver and solver.before_polish and values.get(PATHS["polish"], Polish().rounds) != 0:
+        derived["aggregation", "draws"] = 40
+        derived |= {(*PATHS["solver"][:-1], name): v for name, v in solver.before_polish.items()}
+    matching = _chosen(MATCHINGS, values[PATHS["matching"]])
+    if matching and values.get(PATHS["clusters"]) is not None:
+        derived |= {("matching", name): value for name, value in matching.known_clusters.items()}
+    return derived | values

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
+    SerializeAsAny,
     SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
@@ -27,6 +29,7 @@ from silomix.model.numbers import SPIKE_LEVELS
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Variable
 from silomix.model.sentences import did_you_mean
+from silomix.study.registry import Asked, Method, Registry
 from silomix.study.validation import (
     Record,
     check_distinct,
@@ -261,74 +264,31 @@ class LocalSettings(Record):
     relabel: Literal["match", "average"] = keyword("match", SAMPLER, paper="average")
 
 
-class MatchingSettings(Record):
-    """Settings that every matching has in `[matching]`.
+MATCHINGS, AGGREGATIONS, SOLVERS = Registry(), Registry(), Registry()
+
+
+class Matching(Method):
+    """Settings that every matching has in `[matching]`, and facts about it that a study needs.
 
     Attributes
     ----------
     absorb : Join similar clusters; N: only those under N rows; 0: none.
     refine : Extra passes of matching and aggregation, reusing the weights.
+    by_evidence : whether it finds other groups under other evidence, as of another drift.
+    one_to_one : whether every cluster is assigned to one of a single silo's.
+    known_clusters : options that have other defaults where the number of clusters is known.
     """
 
-    method: str
+    methods: ClassVar = MATCHINGS
+    by_evidence: ClassVar[bool] = False
+    one_to_one: ClassVar[bool] = False
+    known_clusters: ClassVar[dict[str, object]] = {}
+
     absorb: bool | CountFromZero = keyword(True, METHOD, paper=0)
     refine: CountFromZero = keyword(0)
 
 
-class Hungarian(MatchingSettings):
-    """Matches clusters one to one with those of a reference silo.
-
-    Examples
-    --------
-    >>> silomix.Hungarian(absorb=0)
-    Hungarian(method='hungarian', absorb=0, refine=0)
-    """
-
-    method: Literal["hungarian"] = "hungarian"
-
-
-class Divergence(MatchingSettings):
-    """Matches each silo in turn to a running reference, at a cost computed on its own rows.
-
-    Attributes
-    ----------
-    restarts : orders of the silos to try; the smallest divergence wins.
-    start : the silo to begin with.
-    reference : of the silos matched so far: their plain mean, or one weighted by precision.
-
-    Examples
-    --------
-    >>> matching = silomix.Divergence(restarts=5)
-    >>> matching.restarts, matching.start
-    (5, 'first')
-    """
-
-    method: Literal["divergence"] = "divergence"
-    restarts: Count = 1
-    start: Literal["first", "most-informative"] = "first"
-    reference: Literal["mean", "precision"] = "mean"
-
-
-class Ball(MatchingSettings):
-    """Connects clusters whose profiles are closer than a radius.
-
-    Attributes
-    ----------
-    exponent : of the radius (log n / n)^exponent, for n rows.
-    radius : one radius for every silo instead.
-
-    Examples
-    --------
-    >>> silomix.Ball(exponent=0.5).exponent
-    0.5
-    """
-
-    method: Literal["ball"] = "ball"
-    exponent: Positive = 0.25
-    radius: Positive | None = None
-
-
-class Evidence(MatchingSettings):
+class Evidence(Matching):
     """Merges groups of clusters while the evidence for them rises.
 
     Examples
@@ -337,16 +297,42 @@ class Evidence(MatchingSettings):
     True
     """
 
+    by_evidence: ClassVar = True
+
     method: Literal["evidence"] = "evidence"
 
 
-class Lbfgs(Record):
-    """Quasi-Newton on the logarithms of the weights.
+class Solver(Method):
+    """How the weights of an aggregation are found: what every solver has.
 
     Attributes
     ----------
     starts : starting points; the best objective wins.
-    steps : maximum steps from each.
+    from_sizes : whether the first of them is at the silos' sizes.
+    before_polish : options that have other defaults where a polish follows.
+    together : whether the objective is evaluated at all of them at a time.
+    exchanges : how often it is evaluated, at most; None where nobody can say.
+    """
+
+    methods: ClassVar = SOLVERS
+    from_sizes: ClassVar[bool] = True
+    together: ClassVar[bool] = True
+    before_polish: ClassVar[dict[str, object]] = {}
+
+    starts: Count = 3
+
+    @property
+    def exchanges(self) -> int | None:
+        """Unknown where the solver stops by itself."""
+        return None
+
+
+class Lbfgs(Solver):
+    """Quasi-Newton on the logarithms of the weights.
+
+    Attributes
+    ----------
+    steps : maximum steps from each starting point.
     tolerance : stop when a step raises the objective by less.
 
     Examples
@@ -355,66 +341,34 @@ class Lbfgs(Record):
     1000
     """
 
+    together: ClassVar = False
+    before_polish: ClassVar = {"starts": 1, "tolerance": 0.2}
+
     method: Literal["lbfgs"] = "lbfgs"
-    starts: Count = 3
     steps: Count = 1000
     tolerance: Positive = 1e-4
 
 
-class Psgd(Record):
-    """Projected stochastic gradient, as in Fendler et al. (2026).
+class Aggregation(Method):
+    """How the silos' draws become global draws: `[aggregation]`, with the options of its method.
 
     Attributes
     ----------
-    starts : starting points; the best objective wins.
-    steps : maximum steps from each.
-    tolerance : stop when a step raises the objective by less.
-
-    Examples
-    --------
-    >>> silomix.Psgd().tolerance
-    0.1
+    averages : whether global draws are means of the silos' draws.
+    own_profiles : whether a silo whose release was rounded knows its clusters better than the
+        global profiles do, and assigns its rows by its own.
     """
 
-    method: Literal["psgd"] = "psgd"
-    starts: Count = 3
-    steps: Count = 1000
-    tolerance: Positive = 0.1
+    methods: ClassVar = AGGREGATIONS
+    averages: ClassVar[bool] = True
+    own_profiles: ClassVar[bool] = False
 
 
-class FewRounds(Record):
-    """Many starting points that travel together, for silos that can answer only a few times.
-
-    Attributes
-    ----------
-    rounds : maximum exchanges with the silos.
-    starts : starting points in each; the best objective wins.
-
-    Examples
-    --------
-    >>> solver = silomix.FewRounds(rounds=5, starts=100)
-    >>> solver.rounds * solver.starts
-    500
-    """
-
-    method: Literal["few-rounds"] = "few-rounds"
-    rounds: Count = 10
-    starts: Count = 300
-
-
-Matching = Annotated[Hungarian | Divergence | Ball | Evidence, Field(discriminator="method")]
-Solver = Annotated[Lbfgs | Psgd | FewRounds, Field(discriminator="method")]
-MATCHINGS = {kind().method: kind() for kind in get_args(get_args(Matching)[0])}
-
-
-class Aggregation(Record):
-    """Combination of the silos' draws to global draws: `[aggregation]`.
+class Vcmc(Aggregation):
+    """Makes weighted means of the draws; the weights maximise a relaxed evidence lower bound.
 
     Attributes
     ----------
-    method : vcmc makes weighted means of the draws, with weights that maximise a relaxed
-        evidence lower bound (ELBO); cmc weights them by inverse variances; uniform weights
-        them equally; product multiplies densities that are fitted to the draws.
     oracle : contingency sends distinct rows; federated only sums.
     draws : draws in the objective, a fixed subsample.
     floor : smallest weight of a silo: without one the objective may have no maximum.
@@ -422,12 +376,41 @@ class Aggregation(Record):
     solver : lbfgs; psgd; few-rounds for slow exchanges.
     """
 
-    method: Literal["vcmc", "cmc", "uniform", "product"] = "vcmc"
+    method: Literal["vcmc"] = "vcmc"
     oracle: Literal["federated", "contingency"] = keyword("contingency", METHOD)
     draws: Count = 200
     floor: Positive = 1e-6
     log_determinant: Literal["coordinates", "literal"] = keyword("coordinates", paper="literal")
-    solver: Solver = keyword(Lbfgs(), METHOD, paper="psgd")
+    solver: Annotated[SerializeAsAny[Solver], BeforeValidator(SOLVERS.parse)] = keyword(
+        Lbfgs(), METHOD, paper="psgd"
+    )
+
+    def asks(self, silos: int) -> Asked | None:
+        """Return the oracle's questions; one silo has nothing to weigh."""
+        if silos == 1:
+            return None
+        if self.oracle == "contingency":
+            words = "its distinct rows and how often each occurs: its table, except for the order"
+            return Asked(("CountDistinctRows",), words, 1)
+        words = "sums over its rows: a log-likelihood and its gradient; all silos see its release"
+        times = None if self.solver.exchanges is None else 1 + self.solver.exchanges
+        points = self.solver.starts if self.solver.together else 1
+        return Asked(("ShareReleases", "LogLikelihood"), words, times, points)
+
+
+class DensityProduct(Aggregation):
+    """Multiplies densities that are fitted to the draws."""
+
+    averages: ClassVar = False
+    own_profiles: ClassVar = True
+
+    method: Literal["product"] = "product"
+
+
+MATCHINGS.register(Evidence, "silomix.coordinator.matching.greedy:match_by_evidence")
+SOLVERS.register(Lbfgs, "silomix.coordinator.aggregation.vcmc:lbfgs")
+AGGREGATIONS.register(Vcmc, "silomix.coordinator.aggregation.vcmc:maximise_elbo")
+AGGREGATIONS.register(DensityProduct, "silomix.coordinator.aggregation.densities:draw_product")
 
 
 class Polish(Record):
@@ -487,17 +470,21 @@ class Study(Record):
     model: ModelSettings = ModelSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     local: LocalSettings = LocalSettings()
-    matching: Matching = keyword(Evidence(), METHOD, paper="ball")
-    aggregation: Aggregation = keyword(Aggregation(), METHOD)
+    matching: Annotated[SerializeAsAny[Matching], BeforeValidator(MATCHINGS.parse)] = keyword(
+        Evidence(), METHOD, paper="ball"
+    )
+    aggregation: Annotated[SerializeAsAny[Aggregation], BeforeValidator(AGGREGATIONS.parse)] = (
+        keyword(Vcmc(), METHOD)
+    )
     polish: Polish = keyword(Polish(), METHOD, paper=0)
     variables: Annotated[tuple[VariableSettings, ...], AfterValidator(check_variables)]
 
     @field_validator("aggregation")
     @classmethod
     def _fit_the_floor(cls, aggregation: Aggregation, info: ValidationInfo) -> Aggregation:
-        silos = len(info.data.get("silos", ()))
-        if silos > 1 and silos * aggregation.floor >= 1:
-            text = f"is {aggregation.floor}; with {silos} silos it must be below 1/{silos}"
+        silos, floor = len(info.data.get("silos", ())), getattr(aggregation, "floor", 0.0)
+        if silos > 1 and silos * floor >= 1:
+            text = f"is {floor}; with {silos} silos it must be below 1/{silos}"
             raise rule(text, key="floor")
         return aggregation
 
@@ -519,7 +506,7 @@ class Study(Record):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        if self.table_schema.numbers and self.aggregation.oracle == "contingency":
+        if self.table_schema.numbers and "CountDistinctRows" in self.questions:
             text = "is contingency; distinct rows of numbers are the rows: it must be federated"
             raise rule(text, key="oracle")
         clusters, matching = self.model.clusters, self.matching
@@ -553,6 +540,17 @@ class Study(Record):
     def drifts(self) -> bool:
         """Whether a cluster's profile may differ between silos; never with one silo."""
         return self.model.drift == "learn" and len(self.silos) > 1
+
+    @property
+    def asked(self) -> tuple[Asked, ...]:
+        """What the matching and the aggregation ask of the silos."""
+        methods = (self.matching, self.aggregation) if self.strategy == "consensus" else ()
+        return tuple(filter(None, (method.asks(len(self.silos)) for method in methods)))
+
+    @property
+    def questions(self) -> set[str]:
+        """Class names of the messages in which they ask."""
+        return {name for one in self.asked for name in one.questions}
 
     @property
     def most_rounds(self) -> int:

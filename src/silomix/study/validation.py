@@ -45,7 +45,6 @@ ALLOWED = {
     "model_type": "a table of settings",
     "string_type": "text in quotes",
     "tuple_type": "a list",
-    "union_tag_invalid": "one of {expected_tags}",
 }
 # Characters: at four bytes each, a file name with a suffix still fits everywhere.
 LONGEST_SILO_NAME = 60
@@ -180,11 +179,8 @@ def _path(detail: ErrorDetails, data: object) -> KeyPath:
         except (LookupError, TypeError):
             continue
         path = (*path, step)
-    match detail["type"]:
-        case "missing":
-            return (*path, detail["loc"][-1])
-        case "union_tag_invalid" | "union_tag_not_found":
-            return (*path, "method")
+    if detail["type"] == "missing":
+        return (*path, detail["loc"][-1])
     key = detail.get("ctx", {}).get("key")
     return (*path, key) if key else path
 
@@ -196,12 +192,12 @@ def _predicate(details: list[ErrorDetails]) -> str:
     match first["type"]:
         case "rule":
             return str(context["text"])
-        case "missing" | "union_tag_not_found":
+        case "missing":
             return "is missing"
         case "extra_forbidden":
             key = str(first["loc"][-1])
             return f"is not a setting{' here' if key in NAMES else did_you_mean(key, NAMES)}"
-    value = context.get("tag", first["input"])
+    value = first["input"]
     allowed = " or ".join(_allowed(detail) for detail in details)
     words = re.findall("'([^']*)'", allowed)
     hint = did_you_mean(value, words) if isinstance(value, str) else ""

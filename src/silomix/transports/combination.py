@@ -24,7 +24,7 @@ from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Variable
 from silomix.model.sentences import at_least, check_mapping, listing, one_of, quoted
 from silomix.silo import given_draws
-from silomix.study import Aggregation, Lbfgs, Study, digest, make_study
+from silomix.study import AGGREGATIONS, MATCHINGS, Lbfgs, Study, digest, make_study
 from silomix.study.keywords import check_keywords
 from silomix.study.policy import OPEN, Policy
 from silomix.study.validation import quote
@@ -38,12 +38,11 @@ if TYPE_CHECKING:
     from silomix.model.draws import MatchedDraws
     from silomix.posterior import Posterior
     from silomix.silo.given_draws import Given
+    from silomix.study import Aggregation
 
     # weights (draw, cluster), and by name parameters (draw, cluster), to (draw,)
     LogDensity = Callable[[Floats, Mapping[str, Floats]], Floats]
 
-# What needs no rows, which nobody has here.
-MATCHINGS = ("evidence", "ball", "hungarian")
 # Settings of a study beside those.
 OTHERS = ("drift", "seed", "title", "alpha", "fractionate", "solver", "kept_draws")
 # Draws made anew of a silo that released a summary of them.
@@ -54,7 +53,6 @@ LONGEST = 60
 SMALLEST = 0.01
 # What silos sampled under, as `combine` has it.
 WHOLE = Prior(alpha=1.0, fractionate=False)
-AGGREGATIONS = ("product", "cmc", "vcmc", "uniform")
 
 
 def combine(
@@ -128,9 +126,11 @@ def combine(
     >>> posterior.weights.mean(axis=0).round(1), posterior.parameters.mean(axis=0).round(0).ravel()
     (array([0.7, 0.3], dtype=float32), array([0., 5.]))
     """
-    method: Any = getattr(aggregation, "method", aggregation)
-    one_of("aggregation", method, AGGREGATIONS)
-    one_of("matching", getattr(matching, "method", matching), MATCHINGS)
+    word: Any = getattr(aggregation, "method", aggregation)
+    one_of("aggregation", word, AGGREGATIONS)
+    # nobody has rows here to ask about
+    unasked = [name for name, one in MATCHINGS.items() if not one.record().asks(2)]
+    one_of("matching", getattr(matching, "method", matching), unasked)
     check_keywords(None, settings, OTHERS)
     if not check_mapping("draws", draws, "silo"):
         raise DataError("there are no draws; give those of at least one silo")
@@ -141,11 +141,14 @@ def combine(
         if not _is_normal(law):
             text = f"{{prior}} of {quote(name)} is {quote(law)}; give its mean, and an sd above 0"
             raise SettingsError(text, prior=...)
-    if method == "vcmc" and len(draws) > 1:
+    options = AGGREGATIONS[word].record()
+    if options.asks(len(draws)):
         if not log_likelihood:
             text = "{aggregation} needs {log_likelihood}, one for each silo: only in Python"
-            raise SettingsError(text, aggregation="vcmc", log_likelihood=...)
+            raise SettingsError(text, aggregation=word, log_likelihood=...)
         check_named("log_likelihood", log_likelihood, draws, needed=True)
+    if hasattr(options, "solver"):  # a gradient is many calls of the functions
+        settings = {"solver": Lbfgs(starts=1, tolerance=0.01)} | settings
     study, releases, notes = sum_up_draws(
         draws,
         (weights, parameters, component),
@@ -155,8 +158,7 @@ def combine(
         smallest=smallest,
         aggregation=aggregation,
         matching=matching,
-        # a gradient is many calls of the silos' functions
-        **{"solver": Lbfgs(starts=1, tolerance=0.01)} | settings,
+        **settings,
     )
     posterior = run_study(study, GivenDraws(study, releases, log_likelihood or {}))
     found = posterior.diagnostics

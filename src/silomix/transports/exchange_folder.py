@@ -24,7 +24,7 @@ from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
 from silomix.messages.container import LARGEST_HEAD, read_json
 from silomix.model.files import read_file, replace_file, writing
 from silomix.model.sentences import printable_lines
-from silomix.study import FewRounds, Study, digest
+from silomix.study import Study, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -232,18 +232,8 @@ def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
         drawn = "posterior draws of the sizes and profiles"
         held = drawn if study.tier == "draws" else "the size and the profile"
         yield f"a release: {held} of each of its clusters", 1
-    if not exact and study.matching.method == "divergence":
-        asked = study.matching.restarts * (len(study.silos) - 1)
-        yield "how well the clusters of others fit its rows", passes * asked
-    if not exact and study.aggregation.method == "vcmc":
-        solver = study.aggregation.solver
-        if study.aggregation.oracle != "federated":
-            words = "its distinct rows and how often each occurs: its table, except for the order"
-            yield words, passes
-        else:
-            known = passes * (1 + solver.rounds) if isinstance(solver, FewRounds) else None
-            words = "sums over its rows: a log-likelihood and its gradient"
-            yield f"{words}; all silos see its release", known
+    for asked in study.asked:
+        yield asked.words, None if asked.times is None else passes * asked.times
     if study.most_rounds:
         most = "at most " if not exact and study.polish.rounds == "until" else ""
         words = "counts or sums in each cluster, of labels drawn at random, once a round"

@@ -1,32 +1,35 @@
 """Which local clusters of which silos are the same: [Release] -> Correspondence.
 
-To add a matching: write a function beside these that returns the group of each local cluster, give
-it a record in `silomix.study`, a branch in `match`, and a line in the contract tests.
+A matching is a function that returns the group of each local cluster of a `MatchingProblem`; it is
+registered in `silomix.study.MATCHINGS`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.coordinator.matching import greedy, paper_matchings
+from silomix.coordinator.matching import greedy
 from silomix.coordinator.matching.evidence import (
     MOST_LOCAL_CLUSTERS,
+    MatchingProblem,
     Profile,
     co_occurrence,
     group_under_drift,
     local_clusters,
 )
 from silomix.model.draws import Correspondence
-from silomix.study.settings import Ball, Divergence, Hungarian, Matching
+from silomix.study.settings import MATCHINGS
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints, Rng
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
     from silomix.model.prior import PooledModel
+    from silomix.study.settings import Matching
 
-__all__ = ["match"]
+__all__ = ["MatchingProblem", "match"]
 
 
 def match(
@@ -44,7 +47,7 @@ def match(
     ----------
     releases : one from each silo, in the order of the roster.
     settings : the matching and its options.
-    silos : asked by "divergence" only.
+    silos : asked by matchings that have questions.
     model : profiles are scored under its beta as it stands, not a silo's share of it, for a global
         cluster is one of that model.
     drift : whether a cluster's profile may differ between silos.
@@ -60,17 +63,21 @@ def match(
     clusters = local_clusters(releases)
     profile = Profile(model.family)
     for_matching, for_confidence = np.random.default_rng(model.seed).spawn(2)
-    # the matchings of the paper know no drift: only what follows is judged under it
-    groups = groups_of_paper(releases, settings, silos, model, for_matching)
-
     limit = greedy.folding_limit(settings.absorb)
     # a silo's stray rows are its own affair: how silos differ says nothing about them
     own = greedy.absorb_groups(
         clusters, np.arange(len(clusters.silo)), profile, limit=min(greedy.STRAY_ROWS, limit)
     )
 
+    solve = MATCHINGS.function(settings)
+    problem = MatchingProblem(releases, clusters, profile, own, silos, for_matching)
+    # a matching that knows no drift is asked once: only what follows is judged under it
+    groups = None if settings.by_evidence else solve(problem, settings)
+
     def find(evidence: Profile) -> Ints:
-        return greedy.evidence_groups(clusters, evidence, own) if groups is None else groups
+        if groups is not None:
+            return groups
+        return np.asarray(solve(replace(problem, evidence=evidence), settings))
 
     if drift and len(releases) > 1:
         found, profile = group_under_drift(clusters, profile, find)
@@ -92,20 +99,6 @@ def match(
         confidence=confidence,
     )
     return correspondence, profile.kappa
-
-
-def groups_of_paper(
-    given: list[Release], settings: Matching, silos: Silos, model: PooledModel, rng: Rng
-) -> Ints | None:
-    """Return the groups that one of the paper's matchings finds; None where evidence decides."""
-    family = model.shared_family(len(given))
-    if isinstance(settings, Ball):
-        return paper_matchings.ball_groups(given, family, settings)
-    if isinstance(settings, Hungarian):
-        return paper_matchings.hungarian_groups(given, family)
-    if isinstance(settings, Divergence):
-        return paper_matchings.divergence_groups(given, settings, silos, rng)
-    return None
 
 
 def number_by_rows(groups: Ints, sizes: Ints) -> Ints:

@@ -26,10 +26,10 @@ from silomix.kernels.arrays import Bools, Floats, Ints, Rng
 from silomix.model.families.dirichlet import sum_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
-    from silomix.messages import Release
+    from silomix.messages import Release, Silos
     from silomix.model.families.product import Product
 
     Find = Callable[["Profile"], Ints]
@@ -202,6 +202,28 @@ def drift_profile(clusters: LocalClusters, family: Product, kappa: Floats) -> Pr
     siblings = np.bincount(clusters.silo)[clusters.silo]
     counts = family.discount(clusters.counts, kappa)
     return Profile(family, kappa, family.unrelated(counts, (siblings - 1) / siblings))
+
+
+@dataclass(frozen=True, eq=False)
+class MatchingProblem:
+    """What a matching may look at, and ask.
+
+    Attributes
+    ----------
+    releases : one from each silo, in the order of the roster.
+    clusters : all their clusters.
+    evidence : for clusters being the same, in `evidence.family`.
+    start : (local,), groups to begin with: a silo's stray rows are in another cluster of that silo.
+    silos : for questions.
+    rng : the matching's randomness.
+    """
+
+    releases: Sequence[Release]
+    clusters: LocalClusters
+    evidence: Profile
+    start: Ints
+    silos: Silos
+    rng: Rng
 
 
 class Judged(NamedTuple):

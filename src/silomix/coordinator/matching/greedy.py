@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from silomix.coordinator.matching.evidence import MatchingProblem
     from silomix.kernels.arrays import Bools, Bytes, Floats, Ints
+    from silomix.study import Evidence
 
     # (groups, one, others, floor, best_only=) -> gains, see `apart_gain`
     Gain = Callable[..., Floats]
@@ -72,10 +74,16 @@ class Groups:
     by_silo: list[dict[int, Floats]]
 
 
-def evidence_groups(clusters: LocalClusters, profile: Profile, start: Ints | None = None) -> Ints:
-    """Join the two groups whose Dirichlet–multinomial evidence rises most: (local,).
+def match_by_evidence(problem: MatchingProblem, _: Evidence) -> Ints:
+    """Return the groups of `evidence_groups`: (local,)."""
+    return evidence_groups(problem.clusters, problem.evidence, problem.start)
 
-    The rise is g(n_a + n_b) − g(n_a) − g(n_b) on effective counts, without a term for the
+
+def evidence_groups(clusters: LocalClusters, profile: Profile, start: Ints | None = None) -> Ints:
+    """Join the two groups whose evidence rises most, again and again: (local,).
+
+    The rise is g(n_a + n_b) − g(n_a) − g(n_b), g the family's log evidence of sums, of categories
+    the Dirichlet–multinomial of effective counts; without a term for the
     weights: that belongs to a model with one vector of weights for all silos, and would merge
     clusters that live in different silos. Two groups that share a silo do not merge: the silo
     has told its clusters apart. Beforehand a grouping is as likely as under the top level of a

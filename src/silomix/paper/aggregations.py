@@ -1,12 +1,11 @@
-"""Maximise the relaxed ELBO over the aggregation weights.
+"""Averages without an objective, and the paper's solvers for that of "vcmc".
 
-`lbfgs` is a quasi-Newton method on log-weights through a softmax, each block of them on its own
-scale: about ten evaluations from the silos' sizes, twenty from anywhere.
+Near 0 and 1 the mean of S draws has the wrong shape, whatever its weights.
 
 `psgd` is the projected stochastic gradient of Fendler et al. (2026), section 4.4, and `few_rounds`
-the paper's strategy for silos that answer only a few times. The paper gives no step size. Both use
-one rule, which needs no tuning (`_step`, `_factors`): each block of weights moves along its
-own gradient by its own length, at first half a mean weight of the block; a step is taken when the
+the strategy for silos that answer only a few times. The paper gives no step size. Both use one
+rule, which needs no tuning (`_step`, `_factors`): each block of weights moves along its own
+gradient by its own length, at first half a mean weight of the block; a step is taken when the
 objective rises and taken back when it does not; a block's length then grows by half where its
 gradient kept its direction and is halved where it turned, as in Rprop (Riedmiller and Braun, 1993)
 but with the direction of the gradient, not its signs. One question serves as judge of the last step
@@ -21,126 +20,104 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import OptimizeResult, minimize
 
 from silomix.coordinator.aggregation import simplex
-from silomix.coordinator.aggregation.objective import Evaluation, determinant_factors, evaluate
+from silomix.coordinator.aggregation.objective import Evaluation, evaluate
+from silomix.coordinator.aggregation.vcmc import Solution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from silomix.coordinator.aggregation import Aggregated, AggregationProblem
     from silomix.coordinator.aggregation.objective import Objective
-    from silomix.kernels.arrays import Bools, Floats, Rng
-    from silomix.study.settings import FewRounds, Lbfgs, Psgd
+    from silomix.kernels.arrays import Bools, Floats, Ints, Rng
+    from silomix.model.draws import MatchedDraws
+    from silomix.model.families.product import Product
+    from silomix.paper import Cmc, FewRounds, Psgd, Uniform
 
     Way = Callable[[Floats], Floats] | None
 
+# draws that do not move have this variance, so that silos which all stand still count equally
+SMALLEST_VARIANCE = 1e-30
 # parts of the draws, fixed once, of which `psgd` takes one at random at each step
 BATCHES = 4
-# SciPy's status of a run that its callback ended
-STOPPED = 99
 GROW, SHRINK = 1.5, 0.5
 # a start whose blocks all move by less is at rest
 SHORTEST = 1e-5
-# of an even share: `lbfgs` starts no weight lower, since in logs the way back is long
-LEAST_SHARE = 0.3
-# minimum distance of a weight from the floor in `lbfgs`, as a multiple of the floor
-NEAR_FLOOR = 0.05
-# logs start at most zero and matter up to a shift: this is room enough to move
-HIGHEST_LOG = 3.0
 
 
-class Solution(NamedTuple):
-    """The best point found.
-
-    Attributes
-    ----------
-    weights : (silo,), λ; profiles : (silo, cluster), μ.
-    elbo : the objective there.
-    trace : (evaluation,), the objective at every point tried from the winning start.
-    evaluations : points at which the whole objective was asked for, over all starts.
-    converged : whether the winning start met the stopping rule.
-    """
-
-    weights: Floats
-    profiles: Floats
-    elbo: float
-    trace: Floats
-    evaluations: int
-    converged: bool
+def alike(problem: AggregationProblem, _: Uniform) -> Aggregated:
+    """Average with λ_s = 1/S, and μ_{s,c} = 1/|S_c| over the silos that hold c."""
+    held = problem.matched.held
+    return problem.average(np.full(len(held), 1.0 / len(held)), held / held.sum(axis=0))
 
 
-def lbfgs(objective: Objective, starts: Floats, settings: Lbfgs, floor: float) -> Solution:
-    """Climb from each start by L-BFGS on the logs of a softmax; the best ELBO wins.
+def by_inverse_variance(problem: AggregationProblem, _: Cmc) -> Aggregated:
+    """Average elementwise with weights by inverse variance; μ is their mean over parameters."""
+    matched, family = problem.matched, problem.model.family
+    by_silo, elements = inverse_variances(matched, problem.rows, family)
+    weights = np.tensordot(by_silo, matched.weights, axes=1)
+    parameters = average_elementwise(matched, elements, family)
+    return problem.result(weights, parameters, by_silo, elements.mean(axis=2))
 
-    A run stops when a step raises the objective by less than `settings.tolerance`. Starts are
-    first lifted off the edges: no weight begins below `LEAST_SHARE` of an even one.
+
+def inverse_variances(matched: MatchedDraws, rows: Ints, family: Product) -> tuple[Floats, Floats]:
+    """Return λ, and the elementwise weights of the profiles, by inverse variance.
+
+    Scott et al. (2016), with independent weights. The reading for a mixture:
+
+    - a silo has one weight for all of π, as in the linear family of Fendler et al. (2026), or
+      π̂ would not sum to one: λ_s ∝ 1 / mean_c var(π_c^s). A cluster that the silo lacks, or a
+      silo with one cluster, has draws without variance and would take all the weight, so no
+      variance is below m_c (1 − m_c) / (n_s + 1), m the mean weights over all rows: what the
+      silo's rows would tell if their clusters were known;
+    - the profiles have a weight for each coordinate, of categories each p_{c,k}: ∝ 1 / var over
+      the silos that hold c.
 
     Parameters
     ----------
-    starts : (start, silo, block), see `silomix.coordinator.aggregation.simplex`.
-    floor : the smallest entry of a point.
+    rows : (silo,), n_s.
+
+    Returns
+    -------
+    weights : (silo,), λ; elements : (silo, cluster, coordinate), sums to one over the silos.
     """
-    runs = [_lbfgs_from(objective, start, settings, floor) for start in starts]
-    made = sum(run.evaluations for run in runs)
-    return max(runs, key=lambda run: run.elbo)._replace(evaluations=made)
+    means = matched.weights.mean(axis=1)
+    overall = rows @ means / rows.sum()
+    known = overall * (1 - overall) / (rows[:, None] + 1.0)
+    variance = np.maximum(matched.weights.var(axis=1), known).mean(axis=1)
+    precision = 1.0 / np.maximum(variance, SMALLEST_VARIANCE)
+    spread = np.maximum(places(matched, family).var(axis=1), SMALLEST_VARIANCE)
+    elements = matched.held[:, :, None] / spread
+    return precision / precision.sum(), elements / elements.sum(axis=0)
 
 
-def _lbfgs_from(objective: Objective, start: Floats, settings: Lbfgs, floor: float) -> Solution:
-    held = objective.held
-    logs = simplex.softmax_inverse(simplex.project(start, held, floor), held, floor)
-    logs = np.maximum(logs, np.log(LEAST_SHARE / held.sum(axis=0)))
-    trace: list[float] = []
-    accepted: list[float] = []
-
-    def evaluate_here() -> Floats:
-        point = simplex.softmax(logs, held, floor)
-        found = evaluate(objective, point[None])
-        trace.append(float(found.value[0]))
-        return simplex.softmax_gradient(found.gradient[0], point, held, floor)
-
-    slopes = [evaluate_here()]
-    scales = _scales(objective, slopes[0])[held]
-
-    def downhill(scaled: Floats) -> tuple[float, Floats]:
-        logs[held] = scaled / scales
-        slope = slopes.pop() if slopes else evaluate_here()
-        return -trace[-1], -slope[held] / scales
-
-    def stop(intermediate_result: OptimizeResult) -> None:
-        # SciPy's own tolerance is relative to the objective, which grows with the rows
-        if accepted and -intermediate_result.fun - accepted[-1] < settings.tolerance:
-            raise StopIteration
-        accepted.append(-intermediate_result.fun)
-
-    # below these logs a weight is the floor to all intents, and has no slope to come back on
-    lowest = np.log(min(NEAR_FLOOR * floor, LEAST_SHARE / len(held)))
-    run = minimize(
-        downhill,
-        logs[held] * scales,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(lowest * scale, HIGHEST_LOG * scale) for scale in scales],
-        callback=stop,
-        options={"maxiter": settings.steps, "ftol": 0.0},
-    )
-    logs[held] = run.x / scales
-    at_rest = run.success or run.status == STOPPED
-    point = simplex.split(simplex.softmax(logs, held, floor))
-    return Solution(*point, -float(run.fun), np.array(trace), len(trace), at_rest)
+def places(matched: MatchedDraws, family: Product) -> Floats:
+    """Return the draws' coordinates, zeros where a silo lacks a cluster: as its parameters."""
+    found = np.zeros(matched.parameters.shape)
+    for own, parameters, held in zip(found, matched.parameters, matched.held, strict=True):
+        own[:, held] = family.coordinates(parameters[:, held])
+    return found
 
 
-def _scales(objective: Objective, slopes: Floats) -> Floats:
-    """Return what multiplies the logs of each block so that all bend alike: (silo, block).
+def average_elementwise(matched: MatchedDraws, elements: Floats, family: Product) -> Floats:
+    """Return Σ_s w_{s,c,k} x_{c,k}^s, x the coordinates, as parameters.
 
-    Guessed from the start: a block is some units of log-weight away from its maximum, so it
-    bends about as much as it slopes, and no less than its log-determinant.
+    Parameters
+    ----------
+    elements : (silo, cluster, coordinate), w.
+
+    Returns
+    -------
+    (draw, cluster, parameter)
     """
-    bends = np.maximum(np.linalg.norm(slopes, axis=0), determinant_factors(objective))
-    return np.broadcast_to(np.sqrt(np.maximum(bends, 1.0)), slopes.shape)
+    mixed = np.zeros(matched.parameters.shape[1:])
+    for share, coordinates in zip(elements, places(matched, family), strict=True):
+        mixed += share * coordinates
+    return family.back(mixed)
 
 
 def psgd(objective: Objective, starts: Floats, settings: Psgd, floor: float, rng: Rng) -> Solution:
@@ -167,7 +144,9 @@ def psgd(objective: Objective, starts: Floats, settings: Psgd, floor: float, rng
     return _ascend(objective, starts, floor, settings.steps, settings.tolerance, direction)
 
 
-def few_rounds(objective: Objective, starts: Floats, settings: FewRounds, floor: float) -> Solution:
+def few_rounds(
+    objective: Objective, starts: Floats, settings: FewRounds, floor: float, _: Rng | None = None
+) -> Solution:
     """Climb from all starts together, one exchange a step, `settings.rounds` in all.
 
     The best ELBO met by any start wins. Parameters as in `lbfgs`.

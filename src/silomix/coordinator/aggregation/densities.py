@@ -1,4 +1,4 @@
-"""Aggregations without an objective: averages of the silos' draws, and a product of densities.
+"""A product of densities that are fitted to the silos' draws.
 
 Near 0 and 1 the mean of S draws has the wrong shape, whatever its weights; the product of densities
 has not. Each silo's draws of a cluster's parameters become a conjugate density, fitted by moments,
@@ -17,72 +17,39 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from silomix.messages.released_draws import MATCHED_STREAM, has_rules, read_said
 from silomix.model.families.dirichlet import fit_dirichlet
+from silomix.model.families.family import SMALLEST
 
 if TYPE_CHECKING:
+    from silomix.coordinator.aggregation import Aggregated, AggregationProblem
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import MatchedDraws
-    from silomix.model.families.product import Product
     from silomix.model.prior import PooledModel
+    from silomix.study import DensityProduct
 
-# draws that do not move have this variance, so that silos which all stand still count equally
-SMALLEST_VARIANCE = 1e-30
-
-
-def inverse_variances(matched: MatchedDraws, rows: Ints, family: Product) -> tuple[Floats, Floats]:
-    """Return λ, and the elementwise weights of the profiles, by inverse variance.
-
-    Scott et al. (2016), with independent weights. The reading for a mixture:
-
-    - a silo has one weight for all of π, as in the linear family of Fendler et al. (2026), or
-      π̂ would not sum to one: λ_s ∝ 1 / mean_c var(π_c^s). A cluster that the silo lacks, or a
-      silo with one cluster, has draws without variance and would take all the weight, so no
-      variance is below m_c (1 − m_c) / (n_s + 1), m the mean weights over all rows: what the
-      silo's rows would tell if their clusters were known;
-    - the profiles have a weight for each coordinate, of categories each p_{c,k}: ∝ 1 / var over
-      the silos that hold c.
-
-    Parameters
-    ----------
-    rows : (silo,), n_s.
-
-    Returns
-    -------
-    weights : (silo,), λ; elements : (silo, cluster, coordinate), sums to one over the silos.
-    """
-    means = matched.weights.mean(axis=1)
-    overall = rows @ means / rows.sum()
-    known = overall * (1 - overall) / (rows[:, None] + 1.0)
-    variance = np.maximum(matched.weights.var(axis=1), known).mean(axis=1)
-    precision = 1.0 / np.maximum(variance, SMALLEST_VARIANCE)
-    spread = np.maximum(places(matched, family).var(axis=1), SMALLEST_VARIANCE)
-    elements = matched.held[:, :, None] / spread
-    return precision / precision.sum(), elements / elements.sum(axis=0)
+# branch of the random stream
+PRODUCT = 3
 
 
-def places(matched: MatchedDraws, family: Product) -> Floats:
-    """Return the draws' coordinates, zeros where a silo lacks a cluster: as its parameters."""
-    found = np.zeros(matched.parameters.shape)
-    for own, parameters, held in zip(found, matched.parameters, matched.held, strict=True):
-        own[:, held] = family.coordinates(parameters[:, held])
-    return found
-
-
-def average_elementwise(matched: MatchedDraws, elements: Floats, family: Product) -> Floats:
-    """Return Σ_s w_{s,c,k} x_{c,k}^s, x the coordinates, as parameters.
-
-    Parameters
-    ----------
-    elements : (silo, cluster, coordinate), w.
-
-    Returns
-    -------
-    (draw, cluster, parameter)
-    """
-    mixed = np.zeros(matched.parameters.shape[1:])
-    for share, coordinates in zip(elements, places(matched, family), strict=True):
-        mixed += share * coordinates
-    return family.back(mixed)
+def draw_product(problem: AggregationProblem, _: DensityProduct) -> Aggregated:
+    """Draw from the product's densities; where releases are rounded, given what they stand for."""
+    releases, matched, model, rows = problem.releases, problem.matched, problem.model, problem.rows
+    product = multiply(matched, rows, model)
+    rng, count = np.random.default_rng([model.seed, MATCHED_STREAM, PRODUCT]), problem.share.draws
+    weights = rng.dirichlet(product.weights, size=count)
+    parameters = model.family.draw(product.profiles, rng, count)
+    if any(map(has_rules, releases)):
+        said, groups = read_said(*releases), np.concatenate(problem.share.groups)
+        behind = [
+            model.family.draw_behind(said.of(np.flatnonzero(groups == c)), count, rng)
+            for c in range(len(product.profiles))
+        ]
+        parameters = np.stack(behind, axis=1)
+    cells = np.maximum(product.cells, SMALLEST * matched.held)
+    # densities that are worth no rows, as where every release is coarse, count as their silos
+    worth = product.rows if product.rows.any() else rows
+    return problem.result(weights, parameters, worth / worth.sum(), cells / cells.sum(axis=0))
 
 
 class Multiplied(NamedTuple):

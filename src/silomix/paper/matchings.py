@@ -21,15 +21,15 @@ from silomix.messages.released_draws import padded, release_medians
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from silomix.coordinator.matching import MatchingProblem
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
-    from silomix.model.families.product import Product
-    from silomix.study.settings import Ball, Divergence
+    from silomix.paper import Ball, Divergence, Hungarian
 
 # clusters whose distances to all others are in memory at a time
 BLOCK = 1000
 
 
-def ball_groups(releases: list[Release], family: Product, settings: Ball) -> Ints:
+def ball_groups(problem: MatchingProblem, settings: Ball) -> Ints:
     """Return the connected components of the graph of close clusters: (local,).
 
     Ball matching (Fendler et al., 2026, algorithm 2). An edge needs one cluster inside the
@@ -39,12 +39,11 @@ def ball_groups(releases: list[Release], family: Product, settings: Ball) -> Int
 
     Parameters
     ----------
-    releases : one from each silo, in the order of the roster.
-    family : with a silo's share of the prior.
     settings : one radius for every cluster, or the exponent of the radius (log n_s / n_s)^exponent
         of a silo's clusters: 1/4 for an over-fitted mixture, 1/2 for a finite one. A silo of one
         row has radius 0: its cluster is matched only if it lies in another's ball.
     """
+    releases, family = problem.releases, problem.evidence.family
     medians = np.concatenate([release_medians(release, family) for release in releases])
     points = family.free_coordinates(medians)
     if settings.radius is None:
@@ -72,7 +71,7 @@ def components(points: Reals, radii: Floats) -> Ints:
     return connected_components(graph, directed=False)[1].astype(np.int64)
 
 
-def hungarian_groups(releases: list[Release], family: Product) -> Ints:
+def hungarian_groups(problem: MatchingProblem, _: Hungarian) -> Ints:
     """Assign clusters to a reference silo's so that the medians' distance is least: (local,).
 
     Fendler et al. (2026), section "Cluster matching", after Rabinovich, Angelino and Jordan
@@ -80,15 +79,14 @@ def hungarian_groups(releases: list[Release], family: Product) -> Ints:
     possible are matched, however far apart: where no silo holds every cluster it cannot be right.
     The reference is the silo with most clusters, then most rows, then first in the roster.
     """
+    releases, family = problem.releases, problem.evidence.family
     reference = max(range(len(releases)), key=lambda s: (releases[s].clusters, releases[s].rows))
     points = [family.coordinates(release_medians(release, family)) for release in releases]
     costs = [cdist(part, points[reference]) for part in points]
     return np.concatenate([linear_sum_assignment(cost)[1] for cost in costs])
 
 
-def divergence_groups(
-    releases: list[Release], settings: Divergence, silos: Silos, rng: Rng
-) -> Ints:
+def divergence_groups(problem: MatchingProblem, settings: Divergence) -> Ints:
     """Match silo after silo to the mean of those matched before: (local,).
 
     Minimum divergence matching (Fendler et al., 2026, algorithm 1), with the options of its
@@ -98,11 +96,10 @@ def divergence_groups(
 
     Parameters
     ----------
-    releases : one from each silo, in the order of the roster.
+    problem : its silos are asked one at a time for the cost of the reference so far.
     settings : restarts and start; the silos, which make the reference, look at the rest.
-    silos : asked one at a time for the cost of the reference so far.
-    rng : for the orders.
     """
+    releases, silos = problem.releases, problem.silos
     for release in releases:
         if not release.policy["exchanges"]["divergence"]:
             raise PolicyRefusal(
@@ -110,12 +107,12 @@ def divergence_groups(
                 'other clusters be compared with its rows, as the matching "divergence" needs; '
                 "choose another matching, or let the policy's owner allow exchanges.divergence"
             )
-    tried = enumerate(orders(releases, settings, rng))
+    tried = enumerate(orders(releases, settings, problem.rng))
     runs = [match_in_order(releases, order, silos, number) for number, order in tried]
     return min(runs, key=lambda run: run[1])[0]
 
 
-def orders(releases: list[Release], settings: Divergence, rng: Rng) -> list[list[int]]:
+def orders(releases: Sequence[Release], settings: Divergence, rng: Rng) -> list[list[int]]:
     """Return the orders of the silos to try."""
     first = 0
     if settings.start == "most-informative":
@@ -126,7 +123,7 @@ def orders(releases: list[Release], settings: Divergence, rng: Rng) -> list[list
 
 
 def match_in_order(
-    releases: list[Release], order: Sequence[int], silos: Silos, number: int
+    releases: Sequence[Release], order: Sequence[int], silos: Silos, number: int
 ) -> tuple[Ints, float]:
     """Make run `number`: match the silos one after the other, the first being the reference.
 

@@ -18,8 +18,13 @@ from cases.matching_cases import (
 )
 from numpy.testing import assert_array_equal
 
-from silomix.coordinator.matching import paper_matchings as module
-from silomix.coordinator.matching.paper_matchings import (
+from silomix.coordinator.matching import MatchingProblem
+from silomix.coordinator.matching.evidence import Profile, local_clusters
+from silomix.errors import PolicyRefusal
+from silomix.messages.released_draws import REFERENCE_DRAWS, release_medians
+from silomix.paper import Ball, Divergence, Hungarian
+from silomix.paper import matchings as module
+from silomix.paper.matchings import (
     assign,
     ball_groups,
     components,
@@ -27,13 +32,17 @@ from silomix.coordinator.matching.paper_matchings import (
     hungarian_groups,
     orders,
 )
-from silomix.errors import PolicyRefusal
-from silomix.messages.released_draws import REFERENCE_DRAWS, release_medians
-from silomix.study import Divergence
 from silomix.study.policy import echo, find_policy
-from silomix.study.settings import Ball
 
 FAMILY = categories(SIZES)
+
+
+def problem_of(releases, silos=None):
+    """What `match` gives a matching."""
+    clusters = local_clusters(releases)
+    start = np.arange(len(clusters.silo))
+    rng = np.random.default_rng(0)
+    return MatchingProblem(releases, clusters, Profile(FAMILY), start, silos, rng)
 
 
 def walk(points, radii):
@@ -75,14 +84,14 @@ def test_radius_of_a_silo_comes_from_its_rows(exponent):
         shifted = release_medians(small, FAMILY).astype(np.float32)
         shifted[0, 0] += factor * radius
         pair = [small, replace(large, parameters=np.tile(shifted, (5, 1, 1)))]
-        groups = ball_groups(pair, FAMILY, Ball(exponent=exponent))
+        groups = ball_groups(problem_of(pair), Ball(exponent=exponent))
         assert (groups[0] == groups[1]) == joined
 
 
 @pytest.mark.parametrize("clusters", [1, 3, 5])
 def test_assignment_is_the_best_of_all_and_every_level_counts(rng, clusters):
     reference, few = draw_releases(rng, [range(5), range(clusters)])
-    groups = hungarian_groups([reference, few], FAMILY)[5:]
+    groups = hungarian_groups(problem_of([reference, few]), Hungarian())[5:]
     wanted, found = (release_medians(release, FAMILY) for release in (reference, few))
 
     def length(to):
@@ -105,7 +114,7 @@ def test_the_reference_has_most_clusters_then_most_rows_then_comes_first():
         ([one, one], [0, 0]),
     ]:
         releases = [make_release(each, place=place) for place, each in enumerate(counts)]
-        assert_array_equal(hungarian_groups(releases, FAMILY), expected)
+        assert_array_equal(hungarian_groups(problem_of(releases), Hungarian()), expected)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +139,7 @@ def test_a_release_that_must_not_be_shown_is_not(case):
     releases = list(case.releases)
     releases[1] = replace(releases[1], policy=echo(find_policy("default")))
     with pytest.raises(PolicyRefusal, match=r"silo-1: its policy does not .*exchanges\.divergence"):
-        divergence_groups(releases, Divergence(), None, np.random.default_rng(0))
+        divergence_groups(problem_of(releases), Divergence())
 
 
 def test_first_order_is_the_roster_or_begins_with_the_most_informative(rng):
@@ -164,7 +173,7 @@ def test_divergence_asks_one_silo_at_a_time_and_finds_the_truth(case, options, t
     silos = RowSilos(case.releases, case.codes, case.sizes, settings.reference)
     none = {"tier": "summary", "weights": None, "parameters": None}
     releases = [replace(r, **none) if tier == "summary" else r for r in case.releases]
-    groups = divergence_groups(releases, settings, silos, np.random.default_rng(0))
+    groups = divergence_groups(problem_of(releases, silos), settings)
     assert_array_equal(together(groups), together(np.concatenate(case.correspondence.groups)))
     rounds = [query.round for asked in silos.asked for query in asked.values()]
     assert len(set(rounds)) == len(rounds) == 2 * settings.restarts
