@@ -24,7 +24,7 @@ from scipy.stats import binom, rankdata
 from writing import as_markdown, with_error
 
 import silomix
-from silomix.model.families.release_rounding import CLUSTER, profile_basis, round_profile
+from silomix.families.release_rounding import CLUSTER, profile_basis, round_profile
 from silomix.silo.release import make_release
 from silomix.study.policy import PRESETS, Policy
 

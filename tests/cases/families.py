@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from silomix.model.families.categorical import Categorical
-from silomix.model.families.product import Product
+from silomix.families.categorical import Categorical
+from silomix.families.product import Product
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Shard, Variable
 

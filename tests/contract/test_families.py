@@ -17,13 +17,13 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.special import logsumexp
 
+from silomix.families import KINDS, make_family
+from silomix.families.numeric import NumberFamily
+from silomix.families.rows import Rows
+from silomix.families.sweeps import CategoryChain, FeatureChain, prepare
 from silomix.kernels import feature_rows
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.families import KINDS, make_family
-from silomix.model.families.numeric import NumberFamily
-from silomix.model.families.rows import Rows
-from silomix.model.families.sweeps import CategoryChain, FeatureChain, prepare
 from silomix.model.prior import Prior
 from silomix.model.schema import Variable
 

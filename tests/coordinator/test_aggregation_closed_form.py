@@ -12,8 +12,8 @@ from silomix.coordinator.aggregation.closed_form import (
     inverse_variances,
     multiply,
 )
+from silomix.families.dirichlet import draw_levels, fit_dirichlet
 from silomix.model.draws import MatchedDraws
-from silomix.model.families.dirichlet import draw_levels, fit_dirichlet
 from silomix.model.prior import Prior
 
 DRAWS = 4000

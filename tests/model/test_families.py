@@ -16,7 +16,7 @@ from cases.family_oracles import (
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from silomix.model.families import make_family
+from silomix.families import make_family
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 

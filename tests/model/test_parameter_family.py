@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.special import logit
 
-from silomix.model.families.parameter import Parameter
+from silomix.families.parameter import Parameter
 from silomix.model.schema import Variable
 
 STATED = Variable("mu", (), "parameter", 10.0, 2.0, prior=(12.0, 3.0))

@@ -9,10 +9,10 @@ from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.integrate import quad
 
-from silomix.model.families import make_family
-from silomix.model.families.gaussian import Gaussian
-from silomix.model.families.rows import Rows
-from silomix.model.families.student_t import StudentT
+from silomix.families import make_family
+from silomix.families.gaussian import Gaussian
+from silomix.families.rows import Rows
+from silomix.families.student_t import StudentT
 from silomix.model.prior import Prior
 from silomix.model.schema import Variable
 from silomix.study.policy import Policy

@@ -15,10 +15,10 @@ from cases.number_cases import (
     two_clusters,
 )
 
+from silomix.families import make_family, release_rounding
+from silomix.families.release_rounding import Said, round_counts, top_code
 from silomix.messages.message_checks import breaches, release_problems
 from silomix.messages.released_draws import read_said
-from silomix.model.families import make_family, release_rounding
-from silomix.model.families.release_rounding import Said, round_counts, top_code
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard
 from silomix.study.policy import PRESETS, Policy

@@ -23,15 +23,15 @@ from statistical.exact import (
     labellings,
 )
 
+from silomix.families import make_family
+from silomix.families import sweeps as sweeping
+from silomix.families.gaussian import Gaussian
+from silomix.families.gaussian_full import FullGaussian
+from silomix.families.negative_binomial import NegativeBinomial
+from silomix.families.poisson import Poisson
+from silomix.families.student_t import StudentT
 from silomix.kernels.random_numbers import chain_key
 from silomix.model.draws import Schedule
-from silomix.model.families import make_family
-from silomix.model.families import sweeps as sweeping
-from silomix.model.families.gaussian import Gaussian
-from silomix.model.families.gaussian_full import FullGaussian
-from silomix.model.families.negative_binomial import NegativeBinomial
-from silomix.model.families.poisson import Poisson
-from silomix.model.families.student_t import StudentT
 from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
@@ -153,9 +153,9 @@ class FeatureSweeper:
 
 
 def prior_worth_twice_the_rows(patch):
-    patch.setattr("silomix.model.families.gaussian.PRIOR", (0.0, 0.02, 3.0, 0.5))
-    patch.setattr("silomix.model.families.poisson.SHAPE", 1.0)
-    patch.setattr("silomix.model.families.negative_binomial.SHAPE", 1.0)
+    patch.setattr("silomix.families.gaussian.PRIOR", (0.0, 0.02, 3.0, 0.5))
+    patch.setattr("silomix.families.poisson.SHAPE", 1.0)
+    patch.setattr("silomix.families.negative_binomial.SHAPE", 1.0)
 
 
 def squares_forgotten(patch):

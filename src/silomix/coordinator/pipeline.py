@@ -13,11 +13,11 @@ from silomix.coordinator.exact_strategy import find_pooled_posterior
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import own_profiles, polish, starting_point
 from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
+from silomix.families.dirichlet import sum_by
 from silomix.messages import AssignRows, PolishReply, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress, Report
 from silomix.messages.released_draws import with_effective_counts
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
-from silomix.model.families.dirichlet import sum_by
 from silomix.posterior.chains import SILO_DRAWS, polish_chains
 from silomix.posterior.global_posterior import Parts, Posterior, ordered
 from silomix.posterior.verdict import PosteriorDiagnostics, count_bytes, make_provenance

@@ -34,18 +34,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from silomix.families.dirichlet import draw_levels
 from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.messages import PolishReply, PolishRound, Silos
 from silomix.model.draws import MatchedDraws, SiloProfiles
-from silomix.model.families.dirichlet import draw_levels
 from silomix.posterior.chains import keeps_own, kept_rounds, own_last, rounds_with_own
 from silomix.posterior.verdict import PolishTrace, count_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng, Singles
-    from silomix.model.families.product import Product
     from silomix.model.prior import PooledModel
     from silomix.study import Polish
 

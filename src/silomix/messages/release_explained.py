@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from silomix.model.families.release_rounding import least_units
+from silomix.families.release_rounding import least_units
 from silomix.model.sentences import plural, printable_lines
 from silomix.study.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
 

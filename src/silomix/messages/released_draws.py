@@ -4,7 +4,7 @@
 for the aggregation; `make_reference` averages those of the silos matched so far, against which
 `divergence_cost` holds a silo's rows.
 
-The law of rounding is that of each kind of variable (`model.families.release_rounding`). Taken for
+The law of rounding is that of each kind of variable (`families.release_rounding`). Taken for
 exact, rounded numbers make intervals that are too short, and floors make rare levels too common; so
 what is behind them is drawn, together with the profile that it comes from.
 
@@ -22,19 +22,19 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from silomix.families.categorical import SMALLEST_PROBABILITY
+from silomix.families.family import SMALLEST
+from silomix.families.release_rounding import MIDDLE, Said, least_units
 from silomix.model.draws import MatchedDraws
-from silomix.model.families.categorical import SMALLEST_PROBABILITY
-from silomix.model.families.family import SMALLEST
-from silomix.model.families.release_rounding import MIDDLE, Said, least_units
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from silomix.families.product import Product
+    from silomix.families.rows import Rows
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import DivergenceCost, Release, ShareReleases
-    from silomix.model.families.product import Product
-    from silomix.model.families.rows import Rows
     from silomix.model.prior import PooledModel
 
     # weights and parameters -> log-likelihood, members and statistics of rows, as `Rows.expected`

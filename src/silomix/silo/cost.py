@@ -15,8 +15,8 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from silomix.errors import PolicyRefusal
+from silomix.families.categorical import Categorical
 from silomix.messages import AssignRows, LogLikelihood, PolishRound
-from silomix.model.families.categorical import Categorical
 from silomix.silo.starting_labels import SWEEPS, TIMES_AS_MANY
 
 if TYPE_CHECKING:

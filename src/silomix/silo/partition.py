@@ -25,9 +25,9 @@ from scipy.spatial.distance import squareform
 from scipy.special import digamma, gammaln, softmax, xlogy
 
 from silomix.errors import MissingDependency, SettingsError
+from silomix.families.rows import Rows
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
 from silomix.model.draws import Draws, Partition
-from silomix.model.families.rows import Rows
 from silomix.model.metrics import index_of_sizes
 
 if TYPE_CHECKING:

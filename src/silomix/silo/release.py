@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import PolicyRefusal
+from silomix.families.release_rounding import STAND_INS, applied, round_counts
 from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
 from silomix.messages.released_draws import release_medians
 from silomix.model import diagnostics as limits
-from silomix.model.families.release_rounding import STAND_INS, applied, round_counts
 from silomix.silo.partition import largest_first
 from silomix.study.policy import OPEN, Policy, echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from silomix.families.product import Product
+    from silomix.families.release_rounding import Rounded
     from silomix.kernels.arrays import Floats, Ints, Reals, Singles
     from silomix.model.draws import LocalPosterior
-    from silomix.model.families.product import Product
-    from silomix.model.families.release_rounding import Rounded
 
 FOLDED = "small clusters folded"
 

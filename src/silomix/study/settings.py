@@ -21,8 +21,8 @@ from pydantic import (
     model_validator,
 )
 
+from silomix.families import KINDS, all_kinds, make_family
 from silomix.model.draws import Schedule
-from silomix.model.families import KINDS, all_kinds, make_family
 from silomix.model.numbers import SPIKE_LEVELS
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Variable

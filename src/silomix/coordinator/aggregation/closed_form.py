@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.model.families.dirichlet import fit_dirichlet
+from silomix.families.dirichlet import fit_dirichlet
 
 if TYPE_CHECKING:
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import MatchedDraws
-    from silomix.model.families.product import Product
     from silomix.model.prior import PooledModel
 
 # draws that do not move have this variance, so that silos which all stand still count equally

@@ -21,16 +21,16 @@ import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
 from silomix.coordinator.matching import generic_grouping
+from silomix.families.dirichlet import sum_by
 from silomix.kernels import grouping
 from silomix.kernels.arrays import Bools, Floats, Ints, Rng
-from silomix.model.families.dirichlet import sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from silomix.families.product import Product
     from silomix.messages import Release
-    from silomix.model.families.product import Product
 
     Find = Callable[["Profile"], Ints]
 

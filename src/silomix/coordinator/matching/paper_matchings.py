@@ -21,8 +21,8 @@ from silomix.messages.released_draws import padded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
-    from silomix.model.families.product import Product
     from silomix.study.settings import Ball, Divergence
 
 # clusters whose distances to all others are in memory at a time

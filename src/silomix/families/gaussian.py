@@ -28,10 +28,10 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, logsumexp, ndtr, ndtri
 
+from silomix.families.family import by_variable, flat
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
+from silomix.families.release_rounding import SAME, log_between
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
-from silomix.model.families.family import by_variable, flat
-from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
-from silomix.model.families.release_rounding import SAME, log_between
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
 # of a posterior: sums of squares are differences, and may come out below zero
@@ -51,7 +51,7 @@ SPREAD_SIZES = np.array([1.5, 5.0, 20.0, 100.0])
 
 
 class Gaussian(NumberFamily):
-    """A block of normal variables: see `silomix.model.families.family.Family`."""
+    """A block of normal variables: see `silomix.families.family.Family`."""
 
     units = "scaled"
     support = "all"

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.families.rows import Rows, draw_weights, stream
 from silomix.kernels import feature_rows, gibbs_sweep
 from silomix.kernels.compilation import ranges
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
 from silomix.kernels.layout import BLOCK, KeptDraws, make_workspace
 from silomix.kernels.random_numbers import fold
-from silomix.model.families.rows import Rows, draw_weights, stream
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Bytes
     from silomix.model.draws import Schedule
-    from silomix.model.families.product import Product
     from silomix.model.schema import Shard
 
 

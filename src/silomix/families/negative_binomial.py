@@ -30,11 +30,11 @@ from itertools import product
 import numpy as np
 from scipy.special import betaincinv, betaln, digamma, gammaincinv, gammaln, logsumexp, softmax
 
+from silomix.families.family import SMALLEST, by_variable, draw_places, flat, join, split
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
+from silomix.families.poisson import SHAPE, SIZES, SMALLEST_MEAN, Poisson
 from silomix.kernels.arrays import Array, Floats, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
-from silomix.model.families.family import SMALLEST, by_variable, draw_places, flat, join, split
-from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
-from silomix.model.families.poisson import SHAPE, SIZES, SMALLEST_MEAN, Poisson
 
 # Steps this small lose little at any α between: a cluster is not cut in two to make up for it.
 DISPERSIONS = np.append(0.0, 2.0 ** np.linspace(-6.0, 4.0, 17))
@@ -44,7 +44,7 @@ ROOT_8 = np.sqrt(8.0)
 
 
 class NegativeBinomial(ExactFamily):
-    """A block of counts: see `silomix.model.families.family.Family`."""
+    """A block of counts: see `silomix.families.family.Family`."""
 
     word = "counts"
     support = "counts"

@@ -31,10 +31,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import digamma, gammaln, stdtrit
 
+from silomix.families.family import by_variable, flat, split
+from silomix.families.gaussian import LOG_2PI, Gaussian
+from silomix.families.numeric import ExactFamily
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
-from silomix.model.families.family import by_variable, flat, split
-from silomix.model.families.gaussian import LOG_2PI, Gaussian
-from silomix.model.families.numeric import ExactFamily
 
 # ν: tails heavy enough for outliers, and a variance
 FREEDOM = 4.0
@@ -49,7 +49,7 @@ PLACES = stdtrit(FREEDOM, (np.arange(32) + 0.5) / 32)
 
 
 class StudentT(ExactFamily, Gaussian):
-    """A block of Student-t variables: see `silomix.model.families.family.Family`."""
+    """A block of Student-t variables: see `silomix.families.family.Family`."""
 
     parameter_words = ("mean", "scale")
     statistic_words = ("n", "Σv", "Σw", "Σh", "Σwx", "Σwx²")

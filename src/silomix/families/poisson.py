@@ -22,11 +22,11 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import bdtr, bdtrc, digamma, gammaincinv, gammaln, pdtrc
 
+from silomix.families.family import SMALLEST, by_variable, flat
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
+from silomix.families.release_rounding import log_between
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
-from silomix.model.families.family import SMALLEST, by_variable, flat
-from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
-from silomix.model.families.release_rounding import log_between
 
 SHAPE = 0.5
 SMALLEST_MEAN = 0.01
@@ -37,7 +37,7 @@ SIZES = np.geomspace(1e-2, 1e3, 11)
 
 
 class Poisson(NumberFamily):
-    """A block of counts: see `silomix.model.families.family.Family`."""
+    """A block of counts: see `silomix.families.family.Family`."""
 
     word = "counts"
     support = "counts"

@@ -22,8 +22,7 @@ from itertools import product
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, multigammaln
 
-from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
-from silomix.model.families.gaussian import (
+from silomix.families.gaussian import (
     LOG_2PI,
     MEAN_SIZES,
     PRIOR,
@@ -32,8 +31,8 @@ from silomix.model.families.gaussian import (
     SPREAD_SIZES,
     Gaussian,
 )
-from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
-from silomix.model.families.symmetric_columns import (
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
+from silomix.families.symmetric_columns import (
     halves,
     inverse,
     log_det,
@@ -44,6 +43,7 @@ from silomix.model.families.symmetric_columns import (
     unpack,
     with_diagonal,
 )
+from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
 
 # of a correlation: the matrix must stay positive definite in single precision
 MOST_CORRELATED = 0.9999
@@ -52,7 +52,7 @@ RIDGE = 0.01
 
 
 class FullGaussian(ExactFamily, Gaussian):
-    """A block of jointly normal variables: see `silomix.model.families.family.Family`."""
+    """A block of jointly normal variables: see `silomix.families.family.Family`."""
 
     @property
     def size(self) -> int:

@@ -50,10 +50,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import log_ndtr
 
+from silomix.families import dirichlet
+from silomix.families.family import join, split
 from silomix.kernels import rounded_counts
 from silomix.kernels.arrays import Bools, Codes, Floats, Ints, Rng
-from silomix.model.families import dirichlet
-from silomix.model.families.family import join, split
 
 if TYPE_CHECKING:
     from silomix.study.policy import Policy

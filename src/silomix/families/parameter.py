@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy.special import expit, logit
 
+from silomix.families.family import by_variable, flat
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
 from silomix.kernels.arrays import Floats, Reals, Rng
-from silomix.model.families.family import by_variable, flat
-from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
 
 # rows that a prior is worth which nobody stated
 PRIOR_ROWS = 0.01
@@ -39,7 +39,7 @@ TRANSFORMS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Float
 
 
 class Parameter(ExactFamily):
-    """A block of parameters: see `silomix.model.families.family.Family`."""
+    """A block of parameters: see `silomix.families.family.Family`."""
 
     word = "parameters"
     units = "parameter"

@@ -1,7 +1,7 @@
 """Blocks of variables side by side: the family that every study has.
 
 Columns are concatenated, block after block, and each method hands every block its own. See
-`silomix.model.families.family` for what the vectors and methods are.
+`silomix.families.family` for what the vectors and methods are.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from silomix.model.families.categorical import Categorical
-from silomix.model.families.family import Family
-from silomix.model.families.release_rounding import Rounded
+from silomix.families.categorical import Categorical
+from silomix.families.family import Family
+from silomix.families.release_rounding import Rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

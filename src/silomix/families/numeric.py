@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from silomix.model.families import release_rounding
-from silomix.model.families.family import SMALLEST, Family, by_variable, flat, split
-from silomix.model.families.release_rounding import CLUSTER, SILO, UNIFORM
+from silomix.families import release_rounding
+from silomix.families.family import SMALLEST, Family, by_variable, flat, split
+from silomix.families.release_rounding import CLUSTER, SILO, UNIFORM
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals
@@ -27,7 +27,7 @@ SIZE_SD = 3.0
 
 
 class NumberFamily(Family):
-    """A block of numbers of one kind: see `silomix.model.families.family.Family`.
+    """A block of numbers of one kind: see `silomix.families.family.Family`.
 
     Attributes
     ----------

@@ -34,8 +34,8 @@ from silomix.kernels.dirichlet_multinomial import GRID
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from silomix.families.release_rounding import Rounded, Said
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
-    from silomix.model.families.release_rounding import Rounded, Said
     from silomix.model.schema import Variable
     from silomix.study.policy import Policy
 

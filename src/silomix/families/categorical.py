@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betaincinv, digamma, gammaln, zeta
 
+from silomix.families import dirichlet, release_rounding
+from silomix.families.family import SMALLEST, Family
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
-from silomix.model.families import dirichlet, release_rounding
-from silomix.model.families.family import SMALLEST, Family
-from silomix.model.prior import fractional
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from silomix.families.release_rounding import Rounded
     from silomix.kernels.arrays import Array, Bools, Codes, Floats, Ints, Reals, Rng
-    from silomix.model.families.release_rounding import Rounded
     from silomix.study.policy import Policy
 
 # stands for zero under a logarithm
@@ -44,7 +43,7 @@ SPREAD_SD = 3.0
 
 @dataclass(frozen=True)
 class Categorical(Family):
-    """A block of categories: see `silomix.model.families.family.Family`.
+    """A block of categories: see `silomix.families.family.Family`.
 
     Attributes
     ----------
@@ -88,7 +87,7 @@ class Categorical(Family):
 
     def share(self, silos: int) -> Categorical:
         """Return the family with the prior to the power 1/S."""
-        return Categorical(self.variables, fractional(self.beta, silos))
+        return Categorical(self.variables, dirichlet.fractional(self.beta, silos))
 
     def features(self, cells: Codes) -> Floats:
         """Return (row, level), one where the row has the level; a missing cell has none."""
@@ -296,7 +295,7 @@ class Categorical(Family):
     def disclose(
         self, cells: Codes, member: Floats, concentration: Floats, sizes: Ints, rules: Policy
     ) -> Rounded:
-        """Return what may leave of the levels' counts: see `model.families.release_rounding`."""
+        """Return what may leave of the levels' counts: see `families.release_rounding`."""
         counts = release_rounding.whole_counts(cells, self.offsets, member)
         given = concentration, counts, self.offsets, rules
         worth = release_rounding.without_rare(cells, member, *given)
