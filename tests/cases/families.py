@@ -8,6 +8,11 @@ from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Shard, Variable
 
 
+def posterior(family, statistics, prior=None):
+    """Conjugate coordinates of the parameters given rows with these sums."""
+    return (family.prior() if prior is None else prior) + family.conjugate(statistics)
+
+
 def variables_of(sizes):
     return tuple(Variable(f"v{q}", tuple(map(str, range(k)))) for q, k in enumerate(sizes))
 

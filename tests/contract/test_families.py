@@ -18,6 +18,7 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 
 from silomix.families import KINDS, make_family
+from silomix.families.family import Family
 from silomix.families.numeric import NumberFamily
 from silomix.families.rows import Rows
 from silomix.families.sweeps import CategoryChain, FeatureChain, prepare
@@ -248,6 +249,16 @@ def test_the_feature_kernels_follow_their_definitions(model, seed):
     found = feature_rows.share_features(features, natural, logs)
     assert_allclose(found[0], shares.mean(axis=0), rtol=1e-9, atol=1e-12)
     assert_allclose(found[1], logsumexp(masses, axis=0) - np.log(len(masses)), atol=1e-12)
+
+
+def test_the_slope_of_the_evidence_is_the_expected_natural_parameter(model, seed):
+    """By differences, in every statistic of every block."""
+    labels = np.random.default_rng(seed).integers(0, 3, 330)
+    sums, first = np.float64(model.rows.sum_statistics(labels, 3)), 0
+    for block in model.family.blocks:
+        own = sums[:, first : (first := first + block.statistics.sum())]
+        by_differences = Family.expected_natural(block, own)
+        assert_allclose(block.expected_natural(own), by_differences, rtol=1e-5, atol=1e-6)
 
 
 def test_only_means_that_rows_can_have_are_let_in(model, seed):

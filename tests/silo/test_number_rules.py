@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.families import posterior
 from cases.number_cases import (
     AGE,
     DEFAULT,
@@ -306,6 +307,6 @@ def test_exact_sums_behind_are_the_posterior(seed):
     release = release_of(shard_of(NUMBERS, ordinary(seed)), PRESETS["open"])
     drawn = FAMILY.draw_behind(read_said(release), 4000, np.random.default_rng(seed))
     said = release.mean * FAMILY.repeat(release.concentration)
-    plain = FAMILY.draw(FAMILY.posterior(said), np.random.default_rng(seed + 1), 4000)[:, 0]
+    plain = FAMILY.draw(posterior(FAMILY, said), np.random.default_rng(seed + 1), 4000)[:, 0]
     error = plain.std(axis=0) / np.sqrt(4000)
     assert (np.abs(drawn.mean(axis=0) - plain.mean(axis=0)) < 8 * error).all()

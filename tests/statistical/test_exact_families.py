@@ -160,14 +160,14 @@ def prior_worth_twice_the_rows(patch):
 
 def squares_forgotten(patch):
     """As if all rows of a cluster were at its mean."""
-    right = Gaussian.posterior
+    right = Gaussian.conjugate
 
-    def posterior(family, statistics, prior=None):
+    def conjugate(family, statistics):
         sums = statistics.copy()
         sums[..., 2::3] = statistics[..., 1::3] ** 2 / np.maximum(statistics[..., ::3], 1)
-        return right(family, sums, prior)
+        return right(family, sums)
 
-    patch.setattr(Gaussian, "posterior", posterior)
+    patch.setattr(Gaussian, "conjugate", conjugate)
 
 
 def missing_cells_counted(patch):
@@ -195,15 +195,15 @@ def one_spread_for_all(patch):
 
 def dispersions_by_means_alone(patch):
     """The sums of L left out of the posterior of α."""
-    right = NegativeBinomial.posterior
+    right = NegativeBinomial.conjugate
 
-    def posterior(family, statistics, prior=None):
+    def conjugate(family, statistics):
         sums = np.zeros_like(statistics)
         for place in (0, 1):
             sums[..., place::19] = statistics[..., place::19]
-        return right(family, sums, prior)
+        return right(family, sums)
 
-    patch.setattr(NegativeBinomial, "posterior", posterior)
+    patch.setattr(NegativeBinomial, "conjugate", conjugate)
 
 
 def dispersion_of_another_component(patch):

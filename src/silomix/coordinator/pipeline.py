@@ -163,7 +163,7 @@ def draw_under_drift(
             own = sum_by(group, release.effective_counts, len(sums))
             sums += family.discount(own, kappa)
         rng = np.random.default_rng([model.seed, DRIFT_STREAM])
-        shared = family.draw(family.posterior(sums), rng, len(shared))
+        shared = family.draw(family.prior() + family.conjugate(sums), rng, len(shared))
     silo_draws = own_profiles(found.matched, shared, kappa, family)[:, -SILO_DRAWS:]
     return shared, SiloProfiles(kappa[None], np.moveaxis(silo_draws, 0, 1).astype(np.float32))
 

@@ -2,9 +2,9 @@
 
 Fendler et al. (2026), section 3: within a cluster the variables are independent, variable q with
 probabilities p^q ~ Dirichlet(β, …, β). Missing cells are left out of the likelihood, which sums
-them out exactly. Statistics are level counts; parameters, level probabilities; posterior numbers,
-the shapes of the Dirichlets: all of them have a column for each level. Under drift a silo's
-own probabilities are p_sc^q ~ Dirichlet(κ_q m_c^q), m shared.
+them out exactly. Statistics are level counts; parameters, level probabilities; conjugate
+coordinates, the shapes of the Dirichlets: all of them have a column for each level. Under drift a
+silo's own probabilities are p_sc^q ~ Dirichlet(κ_q m_c^q), m shared.
 """
 
 from __future__ import annotations
@@ -114,22 +114,17 @@ class Categorical(Family):
         """Return the shapes of the prior: (level,)."""
         return np.full(int(self.offsets[-1]), self.beta)
 
-    def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Return the shapes of the posterior: (..., level)."""
-        return np.asarray(statistics + (self.beta if prior is None else prior))
-
     def draw(self, posterior: Reals, rng: Rng) -> Floats:
         """Draw probabilities: (..., level)."""
         return dirichlet.draw_levels(posterior, self.offsets, rng)
 
-    def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Return log p(cells), the probabilities integrated out: (..., variable)."""
-        base = self.prior() if prior is None else prior
-        return dirichlet.log_evidence(statistics, self.offsets, base)
+    def log_normaliser(self, posterior: Floats) -> Floats:
+        """Return Σ ln Γ(shape) − ln Γ(Σ shape): (..., variable)."""
+        return np.asarray(self.known(gammaln(posterior)) - gammaln(self.known(posterior)))
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E ln p under the posterior: (..., level)."""
-        shapes = self.posterior(statistics)
+        shapes = self.prior() + statistics
         totals = dirichlet.level_totals(shapes, self.offsets)
         return np.asarray(digamma(shapes) - digamma(totals))
 

@@ -9,13 +9,16 @@ statistics (..., T)
     silos and clusters, and are what leaves a silo.
 parameters (..., P)
     Level probabilities; or mean and standard deviation. What is drawn, averaged and reported.
-posterior numbers (..., H)
-    What a draw of the parameters needs to know: the numbers of the conjugate prior, updated.
+conjugate coordinates χ (..., H)
+    Of a prior or posterior of the parameters: p(θ | χ) ∝ exp(χ · η(θ)) h(θ). The prior χ₀ is that
+    of pseudo-observations, and rows add their statistics: the posterior is χ₀ + ΣT.
 
 The families here are exponential families, log p(x | θ) = T(x) · η(θ) + log_base(x), with conjugate
-priors, so a cluster's posterior is a function of its statistics, and its evidence a ratio of
-normalisers. `Product` joins blocks by concatenating their columns; every study has one, even where
-all variables are of one kind.
+priors. With F(χ) = ln ∫ exp(χ · η(θ)) h(θ) dθ, `log_normaliser`, the evidence of rows is
+F(χ₀ + ΣT) − F(χ₀), and E η its gradient. Of most families χ has the columns of the statistics. A
+normal family lists n twice, as its prior may be worth different numbers of rows for the mean and
+for the spread: `conjugate` writes statistics so. `Product` joins blocks by concatenating their
+columns; every study has one, even where all variables are of one kind.
 
 Drift is a family's own matter too: how a silo's parameters vary around the shared ones at κ, which
 at κ = ∞ they equal.
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from silomix.model.schema import Variable
     from silomix.study.policy import Policy
 
+# of the sums, between the sides of a numerical difference
+STEP = 1e-5
 # of a parameter that must be above zero: draws kept in float32 may be exactly zero
 SMALLEST = 1e-30
 
@@ -84,10 +89,12 @@ class Family(ABC):
     variables : in the order of the columns.
     always_hides : whether `hides` is true of every row, so that no sums are known without
         parameters.
+    extra : how many conjugate coordinates each variable has beside its statistics.
     """
 
     variables: tuple[Variable, ...]
     always_hides: ClassVar[bool] = False
+    extra: ClassVar[int] = 0
 
     @property
     @abstractmethod
@@ -100,9 +107,9 @@ class Family(ABC):
         return self.statistics
 
     @property
-    def posterior_numbers(self) -> Ints:
-        """How many posterior numbers each variable has, as many as statistics: (variable,)."""
-        return self.statistics
+    def conjugates(self) -> Ints:
+        """How many conjugate coordinates each variable has: (variable,)."""
+        return self.statistics + self.extra
 
     @abstractmethod
     def names(self) -> list[tuple[str, str]]:
@@ -194,23 +201,39 @@ class Family(ABC):
 
     @abstractmethod
     def prior(self) -> Floats:
-        """Return the posterior numbers of no rows: (posterior number,)."""
+        """Return χ₀ of the prior: (coordinate,)."""
+
+    def conjugate(self, statistics: Array) -> Array:
+        """Return what rows with these sums add to χ, the sums themselves: (..., coordinate)."""
+        return statistics
 
     @abstractmethod
-    def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Return the posterior numbers given rows with these sums, under another prior if given."""
+    def log_normaliser(self, posterior: Floats) -> Floats:
+        """Return F(χ) = ln ∫ exp(χ · η(θ)) h(θ) dθ, up to a constant: (..., variable)."""
 
     @abstractmethod
     def draw(self, posterior: Reals, rng: Rng) -> Floats:
-        """Draw parameters: (..., parameter)."""
+        """Draw parameters given χ: (..., parameter)."""
 
-    @abstractmethod
     def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
         """Return log p(cells) up to log_base, the parameters integrated out: (..., variable)."""
+        base = self.prior() if prior is None else prior
+        updated = self.log_normaliser(base + self.conjugate(statistics))
+        return np.asarray(updated - self.log_normaliser(base))
 
-    @abstractmethod
     def expected_natural(self, statistics: Floats) -> Floats:
-        """Return E η under the posterior given these sums: (..., statistic)."""
+        """Return E η under the posterior given these sums, the slope of the evidence.
+
+        By central differences; (..., statistic).
+        """
+        slopes = np.empty(statistics.shape)
+        for column, values in enumerate(np.moveaxis(statistics, -1, 0)):
+            step = STEP * np.maximum(np.abs(values), 1.0)
+            sides = np.array([statistics, statistics], dtype=np.float64)
+            sides[..., column] += [-step, step]
+            low, high = self.log_evidence(sides).sum(axis=-1)
+            slopes[..., column] = (high - low) / (2.0 * step)
+        return slopes
 
     @abstractmethod
     def known(self, statistics: Array) -> Floats:
@@ -239,7 +262,7 @@ class Family(ABC):
 
     @abstractmethod
     def medians(self, posterior: Floats) -> Floats:
-        """Return the medians of the parameters under posterior numbers: (..., parameter)."""
+        """Return the medians of the parameters given χ: (..., parameter)."""
 
     @abstractmethod
     def variances(self, mean: Floats, concentration: Floats) -> Floats:
@@ -321,7 +344,7 @@ class Family(ABC):
         return sums[..., np.cumsum(self.leads) - 1]
 
     def unrelated(self, statistics: Floats, worth: Floats) -> Floats:
-        """Return the prior, as posterior numbers, that clusters which differ seem to come from.
+        """Return χ of the prior that clusters which differ seem to come from: (coordinate,).
 
         It is, for each variable, the most probable of `priors_near`.
 
@@ -334,12 +357,12 @@ class Family(ABC):
             value = self.together(worth @ self.log_evidence(statistics, tried)) - against
             better = value > best
             best = np.where(better, value, best)
-            chosen = np.where(np.repeat(better, self.posterior_numbers), tried, chosen)
+            chosen = np.where(np.repeat(better, self.conjugates), tried, chosen)
         return chosen
 
     @abstractmethod
     def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield priors that clusters may come from, (number,), and what speaks against each.
+        """Yield priors χ that clusters may come from, and what speaks against each.
 
         Parameters
         ----------
@@ -368,7 +391,7 @@ class Family(ABC):
     def shared_posterior(
         self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return the posterior numbers of the shared parameters: (chain, cluster, number)."""
+        """Return χ of the shared parameters' posterior: (chain, cluster, coordinate)."""
 
     @abstractmethod
     def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:

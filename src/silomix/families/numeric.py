@@ -37,8 +37,8 @@ class NumberFamily(Family):
         no cells.
     has_rules : whether its sums can leave rounded; a policy that rounds refuses those that cannot.
     support : which cells there can be, a word of `SUPPORTS` in `silomix.model.numbers`.
-    parameter_words, statistic_words, posterior_words : what each variable has; the mean of x comes
-        first among the parameters, n among the statistics.
+    parameter_words, statistic_words : what each variable has; the mean of x comes first among the
+        parameters, n among the statistics.
     """
 
     word: ClassVar[str] = "numbers"
@@ -47,7 +47,6 @@ class NumberFamily(Family):
     support: ClassVar[Literal["all", "positive", "counts"]] = "positive"
     parameter_words: ClassVar[tuple[str, ...]] = ("mean",)
     statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx")
-    posterior_words: ClassVar[tuple[str, ...]] = ("shape", "rate")
 
     @property
     def pairs(self) -> Ints:
@@ -63,11 +62,6 @@ class NumberFamily(Family):
     def statistics(self) -> Ints:
         """How many statistics each variable has."""
         return len(self.statistic_words) + self.pairs
-
-    @property
-    def posterior_numbers(self) -> Ints:
-        """How many posterior numbers each variable has."""
-        return len(self.posterior_words) + self.pairs
 
     @property
     def locations(self) -> Floats:
@@ -111,7 +105,7 @@ class NumberFamily(Family):
 
     def near(self, statistics: Floats) -> Floats:
         """Return parameters of rows with these sums, sensible ones for few rows or none."""
-        return self.medians(self.posterior(statistics))
+        return self.medians(self.prior() + self.conjugate(statistics))
 
     def nothing(self) -> Floats:
         """Return the mean statistics that the prior has: (statistic,)."""

@@ -141,11 +141,12 @@ class FeatureChain:
     def advance(self, sweeps: range, when: Schedule, kept: KeptDraws, _: Executor | None) -> None:
         """Run sweeps in place, as `CategoryChain` does; one thread takes all rows."""
         plan, family = self.plan, self.plan.rows.family
+        prior = family.prior()
         for sweep in sweeps:
             below = fold(self.key, sweep)
             rng = stream(below, PARAMETERS)
             weights = draw_weights(plan.alpha + self.members, rng)
-            parameters = family.draw(family.posterior(self.statistics), rng)
+            parameters = family.draw(prior + family.conjugate(self.statistics), rng)
             out = self.labels, self.members, self.statistics
             found = plan.rows.draw_chain(fold(below, LABELS), np.log(weights), parameters, out)
             self.drawn[:], log_likelihood = found

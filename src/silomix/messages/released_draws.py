@@ -114,9 +114,9 @@ def with_own_counts(
     family = model.family
     others = family.fit(parameters)
     np.subtract.at(others, groups, with_effective_counts(release, model, silos).effective_counts)
-    numbers = family.posterior(family.valid(others))
+    numbers = family.prior() + family.conjugate(family.valid(others))
     for cluster, worth in zip(groups, _worth(own, model, silos), strict=True):
-        numbers[cluster] = family.posterior(worth, numbers[cluster])
+        numbers[cluster] += family.conjugate(worth)
     rng = np.random.default_rng([model.seed, STREAM, release.place, len(parameters)])
     drawn = family.draw(numbers, rng, len(parameters))
     held = np.isin(np.arange(len(numbers)), groups)
@@ -137,7 +137,7 @@ def release_medians(
     """
     if draws is not None:
         return np.median(draws, axis=0).astype(np.float64)
-    return family.medians(family.posterior(mean * family.repeat(concentration)))
+    return family.medians(family.prior() + family.conjugate(mean * family.repeat(concentration)))
 
 
 def release_draws(
@@ -159,7 +159,7 @@ def release_draws(
     (alpha, _), family = model.prior.share(silos), model.shared_family(silos)
     weights = rng.dirichlet(weight_shapes(release, alpha), size=count)
     said = release.mean * family.repeat(release.concentration)
-    return weights, family.draw(family.posterior(said), rng, count)
+    return weights, family.draw(family.prior() + family.conjugate(said), rng, count)
 
 
 def weight_shapes(release: Release, alpha: float) -> Floats:

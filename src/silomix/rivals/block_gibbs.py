@@ -238,7 +238,7 @@ def block_gibbs(
         groups, steps = group_blocks(counts, sizes, model, rng)
     groups, rows, sums = merge_clusters(groups, sizes, counts)
     weights = rng.dirichlet(rows, DRAWS)
-    parameters = family.draw(family.posterior(sums), rng, DRAWS)
+    parameters = family.draw(family.prior() + family.conjugate(sums), rng, DRAWS)
     with federation.stage("assign"):
         by_silo = np.broadcast_to(weights[:, None], (DRAWS, len(found), len(rows)))
         split = np.split(groups, np.cumsum([len(part.sizes) for part in found])[:-1])

@@ -483,7 +483,8 @@ def log_bound(rows: Rows, labels: Ints, components: int, alpha: float, steps: in
                 break
         # r_ic ∝ exp(ψ(α + N_c) + T(x_i) · E η_c), or near, where T is not known
         if family.always_hides:
-            scores = family.log_density(distinct, family.medians(family.posterior(sums)))
+            updated = family.prior() + family.conjugate(sums)
+            scores = family.log_density(distinct, family.medians(updated))
         else:
             scores = features @ family.expected_natural(sums).T
         shares = softmax(scores + digamma(alpha + members), axis=1)

@@ -91,7 +91,7 @@ class Multiplied(NamedTuple):
     Attributes
     ----------
     weights : (cluster,), of the Dirichlet of π.
-    profiles : (cluster, posterior number), of the clusters' parameters.
+    profiles : (cluster, coordinate), χ of the clusters' parameters.
     rows : (silo,), effective rows that each silo brings to π.
     cells : (silo, cluster), effective cells that it brings to a cluster's profile.
     """
@@ -124,7 +124,7 @@ def multiply(matched: MatchedDraws, rows: Ints, model: PooledModel) -> Multiplie
     return Multiplied(
         weights=prior.alpha + effective.sum() * (rows @ shares) / rows.sum(),
         # the moments of draws near zero are rough: never less than the prior
-        profiles=family.posterior(family.valid(excess.sum(axis=0))),
+        profiles=family.prior() + family.conjugate(family.valid(excess.sum(axis=0))),
         rows=effective,
         cells=family.known(family.valid(excess)).sum(axis=-1),
     )

@@ -124,7 +124,7 @@ class Profile:
     ----------
     family : under the prior of the pooled model.
     kappa : (variable,), how alike the silos' parameters are; the same everywhere when left out.
-    base : (posterior number,), the prior of a cluster's shared parameters, if it is another.
+    base : (coordinate,), χ of the prior of a cluster's shared parameters, if it is another.
     """
 
     family: Product
@@ -147,7 +147,7 @@ class Profile:
 
     @property
     def prior(self) -> Floats:
-        """The prior of a cluster's shared parameters: (posterior number,)."""
+        """χ of the prior of a cluster's shared parameters: (coordinate,)."""
         return self.family.prior() if self.base is None else self.base
 
     @property
@@ -249,7 +249,7 @@ def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) 
         drifts = family.together(gains[0]) > family.together(gains[1])
         if not drifts.any() or np.array_equal(drifts, now.profile.drifts):
             break
-        chosen = np.repeat(drifts, family.posterior_numbers)
+        chosen = np.repeat(drifts, family.conjugates)
         base = np.where(chosen, drifting.prior, alike.prior)
         some = replace(alike, kappa=np.where(drifts, kappa, np.inf), base=base)
         now = _judge(clusters, some, find)
