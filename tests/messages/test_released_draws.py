@@ -229,7 +229,6 @@ def test_the_reference_is_the_mean_of_the_silos_that_hold_the_cluster(rng, influ
 def test_precision_weighs_the_surer_silo_more():
     vague, sure = ([[10, 10, 10, 5, 5, 10, 10]], [[1000, 1000, 1000, 500, 500, 1000, 1000]])
     releases = [make_release(counts, draws=4000) for counts in (vague, sure)]
-    found = [precision(release, FAMILY)[0] for release in releases]
-    # variances as those of the draws; the fit by moments is within a few per cent
+    found = [precision(release.parameters, FAMILY)[0] for release in releases]
     variances = [release.parameters.var(axis=0).mean() for release in releases]
-    assert_allclose(found, 1 / np.array(variances), rtol=0.1)
+    assert_allclose(found, 1 / np.array(variances), rtol=1e-5)

@@ -152,7 +152,7 @@ def test_evidence_is_the_integral(case):
 
 @pytest.mark.parametrize(("location", "cell"), [(1e6, 0.3), (0.0, 1e6 + 0.3)])
 def test_a_row_far_from_zero_loses_no_digits(location, cell):
-    """In the units of the study, or in others: a sum of squares is a difference of large numbers."""
+    """In the units of the study, or in others: sums of squares are differences."""
     case = Case((Number("x", location, 1.0),), [np.array([cell])])
     m, size, a, b = 0.0, 0.01, 1.5, 0.25
     scale = np.sqrt(b * (size + 1) / (a * size))

@@ -147,11 +147,6 @@ class Categorical(Family):
         totals = np.repeat(self.known(own), self.statistics, axis=-1)
         return np.asarray(betaincinv(own, np.maximum(totals - own, SMALLEST_SHAPE), 0.5))
 
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of the probabilities: (..., level)."""
-        spread = 1 + np.repeat(concentration, self.statistics, axis=1)
-        return mean * (1 - mean) / spread
-
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return n/p: (..., level)."""
         return statistics / parameters

@@ -265,10 +265,6 @@ class Family(ABC):
         """Return the medians of the parameters given χ: (..., parameter)."""
 
     @abstractmethod
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of the coordinates, by what `means` gives."""
-
-    @abstractmethod
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient, in the parameters, of the log-likelihood of rows with these sums."""
 
@@ -305,9 +301,14 @@ class Family(ABC):
         """Return the parameters that rows with these sums have by themselves, for comparison."""
         return self.from_moments(self.means(statistics)[0])
 
-    @abstractmethod
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
-        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
+        """Return about the log of Bhattacharyya's coefficient of two clusters: (..., variable).
+
+        An eighth of the symmetric Kullback–Leibler divergence, to the second order.
+        """
+        rise = (self.natural(one) - self.natural(other)) * (self.moments(one) - self.moments(other))
+        starts = np.cumsum(self.statistics) - self.statistics
+        return np.asarray(-0.125 * np.add.reduceat(rise, starts, axis=-1))
 
     @abstractmethod
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
@@ -387,19 +388,29 @@ class Family(ABC):
         drawn = draw_places(np.moveaxis(values, 0, -1), rng)
         return np.asarray(drawn[:, self.leads][:, np.cumsum(self.leads) - 1])
 
-    @abstractmethod
     def shared_posterior(
         self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
         """Return χ of the shared parameters' posterior: (chain, cluster, coordinate)."""
+        raise self.lacks("shared_posterior")
 
-    @abstractmethod
     def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own parameters: (silo, chain, cluster, parameter)."""
+        raise self.lacks("draw_own")
 
-    @abstractmethod
     def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(rows | shared parameters, κ) up to a function of their number."""
+        raise self.lacks("log_marginal")
+
+    @classmethod
+    def has_drift(cls) -> bool:
+        """Tell whether silos may differ in such variables: whether it says how."""
+        return cls.draw_own is not Family.draw_own
+
+    def lacks(self, method: str) -> NotImplementedError:
+        """Return the error of a method that a family need not have."""
+        names = ", ".join(variable.name for variable in self.variables)
+        return NotImplementedError(f"{type(self).__name__}, of {names}, has no {method}")
 
     @abstractmethod
     def disclose(

@@ -58,6 +58,7 @@ class Gaussian(NumberFamily):
     parameter_words = ("mean", "sd")
     statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx", "Σx²")
     extra = 1
+    has_rules = True
 
     # rows that a spread is worth, of each that the mean is
     spread_worth: ClassVar[float] = 1.0
@@ -194,12 +195,6 @@ class Gaussian(NumberFamily):
         """Return the medians of the parameters: (..., parameter)."""
         m, _, a, b = self.numbers(posterior)
         return flat(m, np.sqrt(b / gammaincinv(a, 0.5)))
-
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of mean and ln sd: (..., parameter)."""
-        _, x, square = by_variable(mean, 3)
-        rows = 1.0 + concentration
-        return flat(np.maximum(square - x * x, SMALLEST_B) / rows, 0.5 / rows)
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""

@@ -31,7 +31,7 @@ from silomix.families.gaussian import (
     SPREAD_SIZES,
     Gaussian,
 )
-from silomix.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, drifting
 from silomix.families.symmetric_columns import (
     halves,
     inverse,
@@ -51,8 +51,10 @@ MOST_CORRELATED = 0.9999
 RIDGE = 0.01
 
 
-class FullGaussian(ExactFamily, Gaussian):
+class FullGaussian(Gaussian):
     """A block of jointly normal variables: see `silomix.families.family.Family`."""
+
+    has_rules = False
 
     @property
     def size(self) -> int:
@@ -282,13 +284,6 @@ class FullGaussian(ExactFamily, Gaussian):
         shapes = 0.5 * (v - self.size + 1.0)
         s = np.sqrt(0.5 * variances / gammaincinv(shapes, 0.5)[..., None])
         return pack(m, with_diagonal(scale / np.sqrt(outer(variances)), s))
-
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of mean, ln sd and atanh correlation: (..., parameter)."""
-        _, s, _, _ = self._matrices(self.from_moments(mean))
-        rows = 1.0 + concentration
-        entries = np.broadcast_to(1.0 / rows[..., :1, None], (*s.shape, self.size))
-        return pack(s * s / rows, with_diagonal(entries, 0.5 / rows))
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""

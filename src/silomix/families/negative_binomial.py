@@ -41,8 +41,8 @@ from scipy.special import (
 )
 
 from silomix.families.family import SMALLEST, by_variable, draw_places, flat, join, split
-from silomix.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
-from silomix.families.poisson import SHAPE, SIZES, SMALLEST_MEAN, Poisson
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, SIZES, NumberFamily, drifting
+from silomix.families.poisson import SHAPE, SMALLEST_MEAN, Poisson
 from silomix.kernels.arrays import Array, Floats, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
 
@@ -55,7 +55,7 @@ CERTAIN = 1e30
 ROOT_8 = np.sqrt(8.0)
 
 
-class NegativeBinomial(ExactFamily):
+class NegativeBinomial(NumberFamily):
     """A block of counts: see `silomix.families.family.Family`."""
 
     word = "counts"
@@ -212,12 +212,6 @@ class NegativeBinomial(ExactFamily):
         means = np.concatenate([(gammaincinv(shape, 0.5) / rate)[..., None], r * p / (1.0 - p)], -1)
         below = (np.cumsum(masses, axis=-1) < 0.5).sum(axis=-1)
         return flat((masses * means).sum(axis=-1), DISPERSIONS[below])
-
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of the coordinates: (..., parameter)."""
-        m, alpha = self._parameters(self.from_moments(mean))
-        rows = 0.25 / (1.0 + concentration)
-        return flat((1.0 + alpha * m) * rows, rows)
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from silomix.families.family import by_variable, flat
-from silomix.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
 from silomix.kernels.arrays import Floats, Reals, Rng
 
 # rows that a prior is worth which nobody stated
@@ -38,7 +38,7 @@ TRANSFORMS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Float
 }
 
 
-class Parameter(ExactFamily):
+class Parameter(NumberFamily):
     """A block of parameters: see `silomix.families.family.Family`."""
 
     word = "parameters"
@@ -110,10 +110,6 @@ class Parameter(ExactFamily):
         precision, total = by_variable(posterior, 2)
         return total / precision
 
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances: (..., parameter)."""
-        return np.asarray(1.0 / (PRIOR_ROWS + concentration))
-
     def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
         """Return the log density of the prior, and its gradient."""
         precision, total = by_variable(self.prior(), 2)
@@ -132,10 +128,6 @@ class Parameter(ExactFamily):
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
         """Return nothing: a parameter can be any number."""
         return ""
-
-    def log_affinity(self, one: Floats, other: Floats) -> Floats:
-        """Return about the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
-        return np.asarray(-((one - other) ** 2) / 8.0)
 
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(silo | θ, κ), the silo's own θ integrated out: (..., variable)."""

@@ -17,13 +17,11 @@ of the rate has its rate with n, and its shape with Σx.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from scipy.special import bdtr, bdtrc, digamma, gammaincinv, gammaln, pdtrc
 
 from silomix.families.family import SMALLEST, by_variable, flat
-from silomix.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
+from silomix.families.numeric import MOST_ROWS, NumberFamily, drifting
 from silomix.families.release_rounding import log_between
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
@@ -32,8 +30,6 @@ SHAPE = 0.5
 SMALLEST_MEAN = 0.01
 # counts leave as if none were more deviations of a Poisson variable above the location
 BOUND = 8.0
-# grid of the prior sizes of the rates of unrelated clusters, in rows, see `priors_near`
-SIZES = np.geomspace(1e-2, 1e3, 11)
 
 
 class Poisson(NumberFamily):
@@ -42,6 +38,7 @@ class Poisson(NumberFamily):
     word = "counts"
     support = "counts"
     parameter_words = ("rate",)
+    has_rules = True
 
     def log_base(self, cells: Floats) -> Floats:
         """Return −Σ ln x!: (row,)."""
@@ -87,22 +84,6 @@ class Poisson(NumberFamily):
         """Return the medians of the rates: (..., parameter)."""
         b, a = by_variable(posterior, 2)
         return np.asarray(gammaincinv(a, 0.5) / b)
-
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of the roots of the rates: (..., parameter)."""
-        return 0.25 / (1.0 + concentration)
-
-    def score(self, parameters: Floats, statistics: Floats) -> Floats:
-        """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
-        n, total = by_variable(statistics, 2)
-        return np.asarray(total / np.maximum(parameters, SMALLEST) - n)
-
-    def log_prior(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """Return the log density of the prior, and its gradient."""
-        rate = np.maximum(parameters, SMALLEST)
-        b, a = by_variable(self.prior(), 2)
-        value = (a - 1) * np.log(rate) - b * rate + a * np.log(b) - gammaln(a)
-        return 0.0, value, np.asarray((a - 1) / rate - b)
 
     def coordinates(self, parameters: Reals) -> Floats:
         """Return the roots of the rates, whose standard error hardly depends on them."""
@@ -152,14 +133,6 @@ class Poisson(NumberFamily):
     def spread(self, parameters: Floats) -> Floats:
         """Return the standard deviation of the counts: (..., variable)."""
         return np.sqrt(parameters)
-
-    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield priors around the mean of the clusters' rates, and what speaks against each."""
-        mean = np.maximum(self.near(statistics).mean(axis=0), SMALLEST)
-        usual = np.log(self.known(self.prior()))
-        for size in SIZES:
-            apart = (np.log(size) - usual) / SIZE_SD
-            yield size * self.moments(mean), 0.5 * apart**2
 
     def bounds(self) -> tuple[Floats, Floats]:
         """Return zero, and `BOUND` deviations above the mean count: each (variable,)."""

@@ -229,7 +229,6 @@ class Product:
     fit = of_blocks(Family.fit, PARAMETER)
     means = of_blocks(Family.means, STATISTIC, join=each_side_by_side)
     medians = of_blocks(Family.medians, CONJUGATE)
-    variances = of_blocks(Family.variances, STATISTIC, VARIABLE)
     score = of_blocks(Family.score, PARAMETER, STATISTIC)
     log_prior = of_blocks(Family.log_prior, PARAMETER, join=one_prior)
     coordinates = of_blocks(Family.coordinates, PARAMETER)

@@ -32,7 +32,6 @@ from scipy.special import digamma, gammaln, stdtrit
 
 from silomix.families.family import by_variable, flat, split
 from silomix.families.gaussian import LOG_2PI, Gaussian
-from silomix.families.numeric import ExactFamily
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 
 # ν: tails heavy enough for outliers, and a variance
@@ -47,13 +46,14 @@ AT_ONCE = 8
 PLACES = stdtrit(FREEDOM, (np.arange(32) + 0.5) / 32)
 
 
-class StudentT(ExactFamily, Gaussian):
+class StudentT(Gaussian):
     """A block of Student-t variables: see `silomix.families.family.Family`."""
 
     parameter_words = ("mean", "scale")
     statistic_words = ("n", "Σv", "Σw", "Σh", "Σwx", "Σwx²")
     always_hides = True
     extra = 0
+    has_rules = False
     spread_worth = OF_SCALE / OF_MEAN
 
     def sums(self, statistics: Reals) -> tuple[Floats, Floats, Floats, Floats]:
@@ -159,12 +159,6 @@ class StudentT(ExactFamily, Gaussian):
         """Return the sums of the fewer rows that say as much of the shared parameters."""
         worth = self.worth(self.sums(statistics)[1], kappa)
         return np.asarray(statistics * np.repeat(worth, self.statistics, axis=-1))
-
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of mean and ln scale: (..., parameter)."""
-        v, w, _, _ = self.sums(mean)
-        s = by_variable(self.from_moments(mean), 2)[1]
-        return flat(s * s / (1.0 + w * concentration), 0.5 / (1.0 + v * concentration))
 
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
         """Say what is wrong with parameters from elsewhere; nothing where all is well."""

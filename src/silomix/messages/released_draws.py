@@ -287,17 +287,17 @@ def make_reference(
     for release, group in zip(shown.releases, shown.groups, strict=True):
         rng = np.random.default_rng([model.seed, release.place, REFERENCE_STREAM])
         weights, draws = release_draws(release, REFERENCE_DRAWS, model, silos, rng)
-        own = precision(release, model.family) if influence == "precision" else np.ones(len(group))
+        own = precision(draws, model.family) if influence == "precision" else np.ones(len(group))
         reference = _update(reference, Reference(weights.mean(axis=0), draws, own), group)
     return reference
 
 
-def precision(release: Release, family: Product) -> Floats:
-    """Return one over the posterior variance of each cluster's parameters, averaged: (cluster,).
+def precision(draws: Reals, family: Product) -> Floats:
+    """Return one over the variance of the coordinates of draws, averaged: (cluster,).
 
     One number for each cluster, so that the weighted mean of probabilities sums to one.
     """
-    variance = family.variances(release.mean, release.concentration).mean(axis=1)
+    variance = family.coordinates(draws).var(axis=0).mean(axis=1)
     return 1 / np.maximum(variance, SMALLEST_PROBABILITY)
 
 

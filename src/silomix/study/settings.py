@@ -26,7 +26,7 @@ from silomix.model.draws import Schedule
 from silomix.model.numbers import SPIKE_LEVELS
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Variable
-from silomix.model.sentences import did_you_mean
+from silomix.model.sentences import did_you_mean, listing
 from silomix.study.validation import (
     Record,
     check_distinct,
@@ -521,6 +521,10 @@ class Study(Record):
         if self.table_schema.numbers and self.aggregation.oracle == "contingency":
             text = "is contingency; distinct rows of numbers are the rows: it must be federated"
             raise rule(text, key="oracle")
+        same = [v.name for v in self.table_schema.numbers if not KINDS[v.kind].has_drift()]
+        if same and self.drifts:
+            text = f"is 'learn', but the kind of {listing(same)} has no drift; it must be 'none'"
+            raise rule(text, key="drift")
         known, matching = self.model.clusters, self.matching
         stated = {
             "components": (self.model.components, known),
