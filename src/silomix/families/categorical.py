@@ -18,7 +18,8 @@ import numpy as np
 from scipy.special import betaincinv, digamma, gammaln, zeta
 
 from silomix.families import dirichlet, release_rounding
-from silomix.families.family import SMALLEST, Family
+from silomix.families.columns import SMALLEST
+from silomix.families.family import Family
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
 
 if TYPE_CHECKING:

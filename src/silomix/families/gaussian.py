@@ -28,7 +28,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, logsumexp, ndtr, ndtri
 
-from silomix.families.family import by_variable, flat
+from silomix.families.columns import by_variable, flat
 from silomix.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
 from silomix.families.release_rounding import SAME, log_between
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng

@@ -40,7 +40,7 @@ from scipy.special import (
     softmax,
 )
 
-from silomix.families.family import SMALLEST, by_variable, draw_places, flat, join, split
+from silomix.families.columns import SMALLEST, by_variable, draw_places, flat, join, split
 from silomix.families.numeric import MOST_ROWS, SIZE_SD, SIZES, NumberFamily, drifting
 from silomix.families.poisson import SHAPE, SMALLEST_MEAN, Poisson
 from silomix.kernels.arrays import Array, Floats, Reals, Rng

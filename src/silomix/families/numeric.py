@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from silomix.families import release_rounding
-from silomix.families.family import SMALLEST, Family, by_variable, flat, split
+from silomix.families.columns import SMALLEST, by_variable, flat, split
+from silomix.families.family import Family
 from silomix.families.release_rounding import CLUSTER, SILO, UNIFORM
 
 if TYPE_CHECKING:

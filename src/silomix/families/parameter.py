@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy.special import expit, logit
 
-from silomix.families.family import by_variable, flat
+from silomix.families.columns import by_variable, flat
 from silomix.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
 from silomix.kernels.arrays import Floats, Reals, Rng
 

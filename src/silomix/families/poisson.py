@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import bdtr, bdtrc, digamma, gammaincinv, gammaln, pdtrc
 
-from silomix.families.family import SMALLEST, by_variable, flat
+from silomix.families.columns import SMALLEST, by_variable, flat
 from silomix.families.numeric import MOST_ROWS, NumberFamily, drifting
 from silomix.families.release_rounding import log_between
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng

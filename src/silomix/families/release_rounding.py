@@ -51,7 +51,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from silomix.families import dirichlet
-from silomix.families.family import join, split
+from silomix.families.columns import join, split
 from silomix.kernels import rounded_counts
 from silomix.kernels.arrays import Bools, Codes, Floats, Ints, Rng
 

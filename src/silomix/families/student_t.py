@@ -30,7 +30,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import digamma, gammaln, stdtrit
 
-from silomix.families.family import by_variable, flat, split
+from silomix.families.columns import by_variable, flat, split
 from silomix.families.gaussian import LOG_2PI, Gaussian
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 

@@ -15,7 +15,7 @@ from silomix.coordinator.aggregation import closed_form
 from silomix.coordinator.aggregation.objective import Objective, contingency, federated
 from silomix.coordinator.aggregation.simplex import hypercube, join
 from silomix.coordinator.aggregation.solvers import Solution, few_rounds, lbfgs, psgd
-from silomix.families.family import SMALLEST
+from silomix.families.columns import SMALLEST
 from silomix.messages import Release, ShareReleases, Silos
 from silomix.messages.released_draws import MATCHED_STREAM, has_rules, mix, read_said, shared_draws
 from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
