@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from silomix.families.categorical import Categorical
+from silomix.families.drift import Drifts
 from silomix.families.gaussian import Gaussian
 from silomix.families.gaussian_full import FullGaussian
 from silomix.families.negative_binomial import NegativeBinomial
@@ -35,6 +36,11 @@ KINDS: dict[str, type[NumberFamily]] = {
 def all_kinds() -> list[str]:
     """Return the kinds of variables, in the order that they have in a schema."""
     return ["categorical", *KINDS]
+
+
+def has_drift(kind: str) -> bool:
+    """Tell whether silos may differ in variables of this kind: whether its family says how."""
+    return KINDS[kind].draw_own is not Drifts.draw_own
 
 
 def make_family(schema: Schema, prior: Prior) -> Product:

@@ -67,10 +67,6 @@ class Categorical(Family):
         """Return the variable and the level of each parameter."""
         return [(variable.name, level) for variable in self.variables for level in variable.levels]
 
-    def tells(self) -> Bools:
-        """Say which levels tell clusters apart: all but the first of two, which mirrors it."""
-        return np.concatenate([np.arange(count) >= (count == 2) for count in self.parameters])
-
     def shares(self) -> Bools:
         """Say that all parameters are probabilities: (level,)."""
         return np.ones(self.parameters.sum(), dtype=np.bool_)
@@ -161,10 +157,6 @@ class Categorical(Family):
     def coordinates(self, parameters: Reals) -> Reals:
         """Return the probabilities, as in the paper."""
         return parameters
-
-    def free_coordinates(self, parameters: Reals) -> Reals:
-        """Return the probabilities without those of each variable's last level."""
-        return np.delete(parameters, self.offsets[1:] - 1, axis=-1)
 
     def back(self, coordinates: Floats) -> Floats:
         """Return probabilities that sum to one within each variable."""

@@ -9,6 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from silomix.families.likelihood import Likelihood
     from silomix.kernels.arrays import Array, Floats, Ints, Rng
 
 # of a parameter that must be above zero: draws kept in float32 may be exactly zero
@@ -45,3 +46,9 @@ def draw_places(logs: Floats, rng: Rng) -> Ints:
     reached = np.cumsum(np.exp(logs - logs.max(axis=-1, keepdims=True)), axis=-1)
     thresholds = rng.random(logs.shape[:-1]) * reached[..., -1]
     return np.asarray((reached <= thresholds[..., None]).sum(axis=-1))
+
+
+def lacks(family: Likelihood, method: str) -> NotImplementedError:
+    """Return the error of a method that a family need not have."""
+    names = ", ".join(variable.name for variable in family.variables)
+    return NotImplementedError(f"{type(family).__name__}, of {names}, has no {method}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.families.columns import draw_places
+from silomix.families.columns import draw_places, lacks
 from silomix.families.conjugate import Conjugate
 from silomix.kernels.dirichlet_multinomial import GRID
 
@@ -18,27 +18,22 @@ if TYPE_CHECKING:
 class Drifts(Conjugate):
     """Drift between silos; `log_marginal`, `shared_posterior` and `draw_own` may be left out.
 
-    A study in which silos may differ refuses variables without them.
+    A study in which silos may differ refuses variables without them: see `families.has_drift`.
     """
-
-    @classmethod
-    def has_drift(cls) -> bool:
-        """Tell whether silos may differ in such variables: whether it says how."""
-        return cls.draw_own is not Drifts.draw_own
 
     def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(rows | shared parameters, κ) up to a function of their number."""
-        raise self.lacks("log_marginal")
+        raise lacks(self, "log_marginal")
 
     def shared_posterior(
         self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
         """Return χ of the shared parameters' posterior: (chain, cluster, coordinate)."""
-        raise self.lacks("shared_posterior")
+        raise lacks(self, "shared_posterior")
 
     def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own parameters: (silo, chain, cluster, parameter)."""
-        raise self.lacks("draw_own")
+        raise lacks(self, "draw_own")
 
     def draw_kappa(
         self, statistics: Array, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng

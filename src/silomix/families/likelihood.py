@@ -111,8 +111,3 @@ class Likelihood(ABC):
         """Return log probabilities summed over the variables that share a κ: (..., variable)."""
         sums = np.add.reduceat(values, np.flatnonzero(self.leads), axis=-1)
         return sums[..., np.cumsum(self.leads) - 1]
-
-    def lacks(self, method: str) -> NotImplementedError:
-        """Return the error of a method that a family need not have."""
-        names = ", ".join(variable.name for variable in self.variables)
-        return NotImplementedError(f"{type(self).__name__}, of {names}, has no {method}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from silomix.families import release_rounding
-from silomix.families.columns import SMALLEST, by_variable, flat, split
+from silomix.families.columns import SMALLEST, by_variable, flat, lacks, split
 from silomix.families.family import Family
 from silomix.families.release_rounding import CLUSTER, SILO, UNIFORM
 
@@ -244,7 +244,7 @@ class NumberFamily(Family):
 
     def bounds(self) -> tuple[Floats, Floats]:
         """Return the smallest and largest value that leave as they are, each (variable,)."""
-        raise self.lacks("bounds")
+        raise lacks(self, "bounds")
 
 
 def drifting(kappa: Floats) -> tuple[Bools, Floats]:

@@ -20,7 +20,7 @@ from silomix.families.release_rounding import Rounded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
     from silomix.model.schema import Shard, Variable
 
 # what the last axis of an argument is; one that all blocks get as it is; a shard; and a `Said`
@@ -187,6 +187,21 @@ class Product:
         numbers = np.broadcast_to(posterior, shape)
         return np.asarray(side_by_side(self.ask_blocks("draw", [CONJUGATE], numbers, rng)))
 
+    def tells(self) -> Bools:
+        """Say which parameters tell clusters apart: (parameter,).
+
+        Of numbers the first of each variable; of levels all but the first of two, which mirrors
+        the other.
+        """
+        counts = np.repeat(self.parameters, self.parameters)
+        place = np.arange(len(counts)) - np.repeat(self.starts[:-1], self.parameters)
+        return np.where(self.shares(), place >= (counts == 2), place == 0)
+
+    def free_coordinates(self, parameters: Reals) -> Reals:
+        """Return coordinates without those of each variable's last level: (..., coordinate)."""
+        last = self.starts[1:] - 1
+        return np.delete(self.coordinates(parameters), last[self.shares()[last]], axis=-1)
+
     def settle(self, shard: Shard, features: Floats, shares: Floats) -> Floats:
         """Return what rows with these shares, (row, cluster), add up to: (cluster, statistic).
 
@@ -209,7 +224,6 @@ class Product:
     expected_features = of_rows(Family.expected_features, PARAMETER)
     disclose = of_rows(Family.disclose, AS_IT_IS, VARIABLE, join=one_release)
     names = of_blocks(Family.names, join=one_list)
-    tells = of_blocks(Family.tells)
     shares = of_blocks(Family.shares)
     describe = of_blocks(Family.describe, PARAMETER)
     whole = of_blocks(Family.whole, PARAMETER)
@@ -232,7 +246,6 @@ class Product:
     score = of_blocks(Family.score, PARAMETER, STATISTIC)
     log_prior = of_blocks(Family.log_prior, PARAMETER, join=one_prior)
     coordinates = of_blocks(Family.coordinates, PARAMETER)
-    free_coordinates = of_blocks(Family.free_coordinates, PARAMETER)
     back = of_blocks(Family.back, PARAMETER)
     log_affinity = of_blocks(Family.log_affinity, PARAMETER, PARAMETER)
     overlap = of_blocks(Family.overlap, STATISTIC, STATISTIC)

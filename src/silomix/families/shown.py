@@ -20,10 +20,6 @@ class Shown(Likelihood):
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and what it is called of each parameter."""
 
-    def tells(self) -> Bools:
-        """Say which parameters tell clusters apart, the first of each variable: (parameter,)."""
-        return np.concatenate([np.arange(count) == 0 for count in self.parameters])
-
     def shares(self) -> Bools:
         """Say which parameters are probabilities, to be read in per cent, none: (parameter,)."""
         return np.zeros(self.parameters.sum(), dtype=np.bool_)
@@ -55,10 +51,6 @@ class Shown(Likelihood):
     @abstractmethod
     def coordinates(self, parameters: Reals) -> Reals:
         """Return the parameters where distances mean something: (..., parameter)."""
-
-    def free_coordinates(self, parameters: Reals) -> Reals:
-        """Return as many coordinates as are free, all of them: (..., coordinate)."""
-        return self.coordinates(parameters)
 
     @abstractmethod
     def back(self, coordinates: Floats) -> Floats:

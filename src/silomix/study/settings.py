@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from silomix.families import KINDS, all_kinds, make_family
+from silomix.families import KINDS, all_kinds, has_drift, make_family
 from silomix.model.draws import Schedule
 from silomix.model.numbers import SPIKE_LEVELS
 from silomix.model.prior import PooledModel, Prior
@@ -521,7 +521,7 @@ class Study(Record):
         if self.table_schema.numbers and self.aggregation.oracle == "contingency":
             text = "is contingency; distinct rows of numbers are the rows: it must be federated"
             raise rule(text, key="oracle")
-        same = [v.name for v in self.table_schema.numbers if not KINDS[v.kind].has_drift()]
+        same = [v.name for v in self.table_schema.numbers if not has_drift(v.kind)]
         if same and self.drifts:
             text = f"is 'learn', but the kind of {listing(same)} has no drift; it must be 'none'"
             raise rule(text, key="drift")
