@@ -19,6 +19,9 @@ from silomix.coordinator.aggregation.objective import Objective, contingency, ev
 from silomix.coordinator.aggregation.vcmc import size_weights
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
+from silomix.families import make_family
+from silomix.families.dirichlet import draw_levels
+from silomix.families.sweeps import CategoryChain, prepare
 from silomix.kernels.distinct_rows import distinct_rows, row_table
 from silomix.kernels.layout import KeptDraws, lay_out, level_counts
 from silomix.kernels.likelihood import expected_counts
@@ -33,9 +36,6 @@ from silomix.model.draws import (
     Partition,
     Schedule,
 )
-from silomix.model.families import make_family
-from silomix.model.families.dirichlet import draw_levels
-from silomix.model.families.sweeps import CategoryChain, prepare
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.model.table import load
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from silomix.model.families.product import Product
+    from silomix.families.product import Product
 
 SEED = 1
 PRIOR = Prior()

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
+from silomix.families import make_family
+from silomix.families.sweeps import CategoryChain, prepare
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.families import make_family
-from silomix.model.families.sweeps import CategoryChain, prepare
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo.sampler import Job, sample_shard

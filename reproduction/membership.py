@@ -24,8 +24,8 @@ from scipy.stats import binom, poisson, rankdata
 from writing import as_markdown, with_error
 
 import silomix
-from silomix.model.families.poisson import BOUND, mean_of_coded
-from silomix.model.families.release_rounding import (
+from silomix.families.poisson import BOUND, mean_of_coded
+from silomix.families.release_rounding import (
     CLUSTER,
     MARGIN,
     least_units,

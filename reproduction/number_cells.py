@@ -43,7 +43,7 @@ from running import (
 )
 
 import silomix
-from silomix.model.families import make_family
+from silomix.families import make_family
 from silomix.model.metrics import adjusted_rand_index, pair_clusters
 from silomix.model.schema import Schema
 from silomix.model.table import encode

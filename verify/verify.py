@@ -186,7 +186,7 @@ def check_estimate(case, table, draws, top, lines):
     order = linear_sum_assignment(-(mean.T @ theirs))[1]
     theirs = theirs[:, order]
     sums = theirs.T @ family.features(shard)
-    parameters = family.medians(family.posterior(sums))
+    parameters = family.medians(family.prior() + family.conjugate(sums))
     rows = theirs.sum(axis=0) + draws.prior.alpha
     weights = rows / rows.sum()
 

@@ -9,6 +9,7 @@ import numpy as np
 from cases.families import categories, model_of, shard_of
 
 from silomix.coordinator.aggregation.objective import of_rows
+from silomix.families.rows import Rows
 from silomix.kernels.distinct_rows import distinct_rows
 from silomix.messages import (
     CountDistinctRows,
@@ -21,7 +22,6 @@ from silomix.messages import (
 )
 from silomix.messages.released_draws import matched_draws, shared_draws
 from silomix.model.draws import Correspondence
-from silomix.model.families.rows import Rows
 from silomix.model.prior import Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from silomix.model.families.categorical import Categorical
-from silomix.model.families.product import Product
+from silomix.families.categorical import Categorical
+from silomix.families.product import Product
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Shard, Variable
+
+
+def posterior(family, statistics, prior=None):
+    """Conjugate coordinates of the parameters given rows with these sums."""
+    return (family.prior() if prior is None else prior) + family.conjugate(statistics)
 
 
 def variables_of(sizes):

@@ -10,9 +10,9 @@ from cases.families import categories, model_of, shard_of
 from scipy.stats import binomtest
 
 from silomix.coordinator.matching.evidence import LocalClusters, Profile
+from silomix.families.rows import Rows
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference
-from silomix.model.families.rows import Rows
 from silomix.model.prior import Prior
 
 PRIOR = Prior()

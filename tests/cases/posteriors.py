@@ -147,7 +147,7 @@ def numbers_posterior(rng, schema=MIXED, *, draws=50, clusters=3, drifts=False, 
     sums = [
         family.features(encode(make_table(rng, 20)[0], schema)).sum(axis=0) for _ in range(clusters)
     ]
-    parameters = family.draw(family.posterior(np.array(sums)), rng, draws)
+    parameters = family.draw(family.prior() + family.conjugate(np.array(sums)), rng, draws)
     made = make_posterior(
         rng,
         draws=draws,

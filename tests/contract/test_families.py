@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from cases import feature_twins as twins
 from cases.sampler_cases import mixed_shard, random_shard
@@ -17,13 +18,16 @@ from scipy import stats
 from scipy.integrate import quad
 from scipy.special import logsumexp
 
+import silomix
+from silomix.errors import PolicyRefusal, SettingsError
+from silomix.families import KINDS, make_family
+from silomix.families.family import Family
+from silomix.families.numeric import NumberFamily
+from silomix.families.rows import Rows
+from silomix.families.sweeps import CategoryChain, FeatureChain, prepare
 from silomix.kernels import feature_rows
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.families import KINDS, make_family
-from silomix.model.families.numeric import NumberFamily
-from silomix.model.families.rows import Rows
-from silomix.model.families.sweeps import CategoryChain, FeatureChain, prepare
 from silomix.model.prior import Prior
 from silomix.model.schema import Variable
 
@@ -32,6 +36,8 @@ SIZES = (2, 3, 20, 1, 4)
 COMPONENTS = 7
 ALPHA, BETA = 0.75, 0.5
 KEY = 2**63 + 12345
+# what a family of one positive parameter has to write
+WRITTEN = ("natural", "prior", "log_normaliser", "draw", "fit")
 NORMAL, JOINT, COUNTS = ("gaussian",) * 3, ("gaussian-full",) * 3, ("poisson",) * 2
 SPREAD, TAILED = ("negative-binomial",) * 2, ("student-t",) * 3
 # the chains, levels of the categories, and kinds of the numbers
@@ -250,6 +256,16 @@ def test_the_feature_kernels_follow_their_definitions(model, seed):
     assert_allclose(found[1], logsumexp(masses, axis=0) - np.log(len(masses)), atol=1e-12)
 
 
+def test_the_slope_of_the_evidence_is_the_expected_natural_parameter(model, seed):
+    """By differences, in every statistic of every block."""
+    labels = np.random.default_rng(seed).integers(0, 3, 330)
+    sums, first = np.float64(model.rows.sum_statistics(labels, 3)), 0
+    for block in model.family.blocks:
+        own = sums[:, first : (first := first + block.statistics.sum())]
+        by_differences = Family.expected_natural(block, own)
+        assert_allclose(block.expected_natural(own), by_differences, rtol=1e-5, atol=1e-6)
+
+
 def test_only_means_that_rows_can_have_are_let_in(model, seed):
     family, (_, draws) = model.family, model.parameters(seed, 50)
     mean, _ = family.means(family.valid(family.fit(draws)))
@@ -284,10 +300,43 @@ def test_the_family_of_the_docs_drifts_as_it_says(page_family):
 
 
 def test_a_family_without_a_method_is_refused_before_any_study_has_it():
-    with pytest.raises(
-        TypeError, match=r"class Half with.* abstract methods '?back'?, '?bounds'?, .*near"
-    ):
+    with pytest.raises(TypeError, match=r"abstract methods '?draw'?, '?fit'?, .*'?prior"):
         type("Half", (NumberFamily,), {})(())
+
+
+def test_drift_and_rounding_are_refused_by_name_until_they_are_written(monkeypatch, page_family):
+    bare = type("Bare", (NumberFamily,), {"word": "waits", **dict.fromkeys(WRITTEN)})
+    for name in WRITTEN:
+        setattr(bare, name, getattr(page_family, name))
+    monkeypatch.setitem(KINDS, "bare", bare)
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"wait": rng.exponential(3.0, 200), "silo": np.repeat(["a", "b"], 100)})
+    study = {"silo": "silo", "kinds": {"wait": "bare"}, "seed": 1, "progress": False}
+    with pytest.raises(SettingsError, match=r"drift is 'learn', but the kind of wait has no drift"):
+        silomix.fit(table, **study)
+    with pytest.raises(NotImplementedError, match="Bare, of wait, has no log_marginal"):
+        bare((Variable("wait"),)).log_marginal(np.ones(2), np.ones(1), np.ones(1))
+    short = {"iterations": 200, "components": 3, "drift": "none"}
+    with pytest.raises(PolicyRefusal, match="wait can only leave as exact sums"):
+        silomix.fit(table, **study, **short, preset="files", policy="default")
+    assert silomix.fit(table, **study, **short).n_clusters >= 1
+
+
+def test_what_a_family_need_not_write_is_what_it_would_write(page_family):
+    """Of waiting times: the density of the prior, the spread, the affinity, near enough."""
+    family = page_family((Variable("wait", (), "exponential", 3.0),))
+    assert_allclose(quad(lambda m: np.exp(family.log_prior(np.array([m]))[1])[0], 0, np.inf)[0], 1)
+    at, step = np.array([2.5]), 1e-5
+    rise = family.log_prior(at + step)[1] - family.log_prior(at - step)[1]
+    assert_allclose(family.log_prior(at)[2], rise / (2 * step), rtol=1e-6)
+    assert_allclose(family.spread(at), at, rtol=1e-6)
+    assert_allclose(family.back(family.coordinates(at)), at)
+    near = np.array([3.0])
+    assert_allclose(
+        family.log_affinity(at, near), np.log(2 * np.sqrt(at * near) / (at + near)), rtol=0.02
+    )
+    chi = np.tile([30.0, 75.0], (2, 1))
+    assert_allclose(family.medians(chi), 75 / stats.gamma(30).median(), rtol=0.02)
 
 
 def test_the_family_of_the_docs_draws_what_silos_share(page_family):

@@ -14,8 +14,8 @@ from statistical.exact import FALSE_ALARM
 
 from silomix.coordinator.matching import generic_grouping
 from silomix.coordinator.matching.evidence import Profile
+from silomix.families import make_family
 from silomix.kernels import grouping
-from silomix.model.families import make_family
 from silomix.model.prior import Prior
 
 SILO = np.array([0, 0, 1, 1, 2])

@@ -10,8 +10,8 @@ from numpy.testing import assert_array_equal
 
 from silomix.coordinator.matching.evidence import LocalClusters, Profile, drift_profile
 from silomix.coordinator.matching.greedy import split_unions
-from silomix.model.families.gaussian import Gaussian
-from silomix.model.families.product import Product
+from silomix.families.gaussian import Gaussian
+from silomix.families.product import Product
 from silomix.model.schema import Variable
 
 VARIABLES, ROWS = 10, 200

@@ -5,8 +5,8 @@ from cases.families import categories
 
 from silomix.coordinator.matching.evidence import LocalClusters, Profile, drift_profile
 from silomix.coordinator.matching.greedy import STRAY_ROWS, absorb_groups, evidence_groups
-from silomix.model.families.gaussian import Gaussian
-from silomix.model.families.product import Product
+from silomix.families.gaussian import Gaussian
+from silomix.families.product import Product
 from silomix.model.schema import Variable
 
 VARIABLES = 10

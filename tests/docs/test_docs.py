@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import silomix
 from silomix import cli
 from silomix.cli.terminal import EXITS
-from silomix.model.families import KINDS
+from silomix.families import KINDS
 from silomix.study import AGGREGATIONS, MATCHINGS
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import gammaln
 from scipy.stats import chisquare
 
+from silomix.families.dirichlet import draw_levels, fit_dirichlet
 from silomix.kernels.rounded_counts import Sources, draw_behind, release_units
 from silomix.messages.released_draws import own_draws, with_own_counts
-from silomix.model.families.dirichlet import draw_levels, fit_dirichlet
 from silomix.model.metrics import highest_density_interval
 from silomix.silo.release import make_release
 from silomix.study.policy import find_policy

@@ -16,9 +16,9 @@ from scipy.special import gammaln, logsumexp
 from statistical.exact import FALSE_ALARM, p_value
 
 from silomix.coordinator.polish import Shared, draw_kappa, exchange_clusters
+from silomix.families.categorical import TRIED
 from silomix.kernels import dirichlet_multinomial as kernels
 from silomix.kernels.dirichlet_multinomial import GRID
-from silomix.model.families.categorical import TRIED
 
 OFFSETS = np.array([0, 2, 5, 9])
 FAMILY = categories(np.diff(OFFSETS))

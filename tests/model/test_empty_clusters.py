@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from silomix.model.families.gaussian import Gaussian
+from silomix.families.gaussian import Gaussian
 from silomix.model.schema import Variable
 
 

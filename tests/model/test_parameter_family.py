@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases.families import posterior
 from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.integrate import quad
 from scipy.special import logit
 
-from silomix.model.families.parameter import Parameter
+from silomix.families.parameter import Parameter
 from silomix.model.schema import Variable
 
 STATED = Variable("mu", (), "parameter", 10.0, 2.0, prior=(12.0, 3.0))
@@ -50,7 +51,7 @@ def test_moments_give_back_what_the_rows_said():
     """Less the prior; a false alarm, four standard errors, once in ten thousand."""
     family, rng = Parameter((STATED, VAGUE)), np.random.default_rng(1)
     sums = np.array([[7.0, 5.0, 30.0, -4.0], [50.0, 90.0, 8.0, 1.0]])
-    draws = family.draw(np.tile(family.posterior(sums), (100_000, 1, 1)), rng)
+    draws = family.draw(np.tile(posterior(family, sums), (100_000, 1, 1)), rng)
     assert_allclose(family.fit(draws), sums, rtol=0.025, atol=0.15)
     still = np.zeros((10, 1, 2))
     assert np.isfinite(family.fit(still)).all()

@@ -10,7 +10,7 @@ from scipy.stats import norm, poisson
 
 import silomix
 from silomix.errors import FileError, SilomixError
-from silomix.model.families import make_family
+from silomix.families import make_family
 from silomix.model.metrics import adjusted_rand_index
 from silomix.model.prior import Prior
 from silomix.posterior.characterise import contrast, difference_map, nearly_same, traits

@@ -11,7 +11,7 @@ import pytest
 from cases.posteriors import MIXED, NUMBERS, SILOS, make_table, numbers_posterior
 
 from silomix.errors import SilomixError
-from silomix.model.families import KINDS
+from silomix.families import KINDS
 from silomix.model.schema import Variable
 from silomix.model.table import encode
 from silomix.report import cluster_sections, make_report, plots

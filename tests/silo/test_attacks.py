@@ -15,10 +15,10 @@ from cases.aggregation_cases import dirichlet_levels
 from cases.release_cases import known_local
 
 from silomix import local_posterior, sample, simulate
+from silomix.families.release_rounding import least_units, whole_counts
 from silomix.messages.container import Envelope, encode
 from silomix.messages.folder import release_files
 from silomix.model.draws import Schedule
-from silomix.model.families.release_rounding import least_units, whole_counts
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo.release import make_release

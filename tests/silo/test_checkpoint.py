@@ -20,8 +20,8 @@ from cases.sampler_cases import assert_same_draws
 
 import silomix
 from silomix.errors import CheckpointError
+from silomix.families.sweeps import CategoryChain
 from silomix.model.draws import Schedule
-from silomix.model.families.sweeps import CategoryChain
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo import sampler

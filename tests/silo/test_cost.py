@@ -10,8 +10,8 @@ import pytest
 from cases.sampler_cases import random_shard
 
 from silomix.errors import PolicyRefusal
+from silomix.families.sweeps import CategoryChain, FeatureChain
 from silomix.messages import AssignRows, SampleLocally
-from silomix.model.families.sweeps import CategoryChain, FeatureChain
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo import cost
 from silomix.silo.answer import answer

@@ -8,8 +8,8 @@ from cases.families import categories
 from cases.release_cases import clustered
 
 from silomix.errors import PolicyRefusal
-from silomix.model.families import release_rounding
-from silomix.model.families.release_rounding import (
+from silomix.families import release_rounding
+from silomix.families.release_rounding import (
     CLUSTER,
     SILO,
     UNIFORM,

@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import DataError, PolicyRefusal, SettingsError
-from silomix.model.families import make_family
+from silomix.families import make_family
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Variable
 from silomix.silo import given_draws

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.families import posterior
 from cases.number_cases import (
     AGE,
     DEFAULT,
@@ -16,10 +17,10 @@ from cases.number_cases import (
     two_clusters,
 )
 
+from silomix.families import make_family, release_rounding
+from silomix.families.release_rounding import Said, round_counts, top_code
 from silomix.messages.message_checks import breaches, release_problems
 from silomix.messages.released_draws import read_said
-from silomix.model.families import make_family, release_rounding
-from silomix.model.families.release_rounding import Said, round_counts, top_code
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard
 from silomix.study.policy import PRESETS, Policy
@@ -327,6 +328,6 @@ def test_exact_sums_behind_are_the_posterior(seed):
     release = release_of(shard_of(NUMBERS, ordinary(seed)), PRESETS["open"])
     drawn = FAMILY.draw_behind(read_said(release), 4000, np.random.default_rng(seed))
     said = release.mean * FAMILY.repeat(release.concentration)
-    plain = FAMILY.draw(FAMILY.posterior(said), np.random.default_rng(seed + 1), 4000)[:, 0]
+    plain = FAMILY.draw(posterior(FAMILY, said), np.random.default_rng(seed + 1), 4000)[:, 0]
     error = plain.std(axis=0) / np.sqrt(4000)
     assert (np.abs(drawn.mean(axis=0) - plain.mean(axis=0)) < 8 * error).all()

@@ -20,10 +20,10 @@ from cases.release_cases import known_local
 from cases.release_cases import shard_of as levels_shard
 
 from silomix.errors import OpenQuestion
+from silomix.families import make_family
+from silomix.families.release_rounding import least_units, round_counts
 from silomix.messages import AssignRows, Received
 from silomix.messages.container import digest_record
-from silomix.model.families import make_family
-from silomix.model.families.release_rounding import least_units, round_counts
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema
 from silomix.silo.answer import answer

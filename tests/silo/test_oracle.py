@@ -18,7 +18,7 @@ from cases.families import categories
 from cases.release_cases import known_local
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from silomix.model.families.release_rounding import CLUSTER, least_units, profile_basis
+from silomix.families.release_rounding import CLUSTER, least_units, profile_basis
 from silomix.silo.release import arranged, make_release
 from silomix.study.policy import PRESETS
 
@@ -210,7 +210,7 @@ def test_the_oracle_sees_a_count_that_is_told(monkeypatch):
     def of_all_rows(known, sizes, rules):
         return np.where(known < rules.minimum_count, 0, sizes[:, None]).astype(np.int64)
 
-    monkeypatch.setattr("silomix.model.families.release_rounding.round_known", of_all_rows)
+    monkeypatch.setattr("silomix.families.release_rounding.round_known", of_all_rows)
     with pytest.raises(AssertionError, match=r"too fine|determined"):
         for seed in range(60):
             check_silo(seed, PRESETS["default"])

@@ -19,9 +19,9 @@ from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from silomix.errors import MissingDependency
+from silomix.families.rows import Rows
 from silomix.kernels.similarity import co_clustering, sum_by_cluster
 from silomix.model.draws import Schedule
-from silomix.model.families.rows import Rows
 from silomix.model.prior import Prior
 from silomix.silo import partition as module
 from silomix.silo.partition import (

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import SamplingWarning, SettingsError
+from silomix.families.release_rounding import whole_counts
 from silomix.kernels.similarity import BYTE, contingency
-from silomix.model.families.release_rounding import whole_counts
 from silomix.silo.partition import partition
 from silomix.silo.relabel import RELABELLINGS, assign, local_posterior, mix_components
 

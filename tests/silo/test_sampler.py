@@ -13,9 +13,9 @@ from cases import sweep_twin as reference
 from cases.sampler_cases import assert_same_draws, random_shard
 from numpy.testing import assert_array_equal
 
+from silomix.families.sweeps import CategoryChain
 from silomix.messages.progress import Progress
 from silomix.model.draws import Schedule
-from silomix.model.families.sweeps import CategoryChain
 from silomix.model.prior import Prior
 from silomix.silo import sampler
 from silomix.silo.sampler import Job, sample_in_blocks, sample_shard

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import silomix
+from silomix.families import make_family
+from silomix.families.rows import Rows
 from silomix.model.draws import Schedule
-from silomix.model.families import make_family
-from silomix.model.families.rows import Rows
 from silomix.model.metrics import adjusted_rand_index
 from silomix.model.prior import Prior
 from silomix.model.table import load

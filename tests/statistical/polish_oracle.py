@@ -6,9 +6,9 @@ import numpy as np
 from cases.aggregation_cases import draw_cells
 from cases.families import categories, shard_of
 
+from silomix.families.rows import Rows
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import PolishReply
-from silomix.model.families.rows import Rows
 
 
 class PolishingSilos:

@@ -18,8 +18,8 @@ from statistical.polish_oracle import PolishingSilos
 
 from silomix.coordinator.exact_strategy import sample_exactly
 from silomix.coordinator.polish import Start, draw_profiles, draw_shared, polish
+from silomix.families.dirichlet import draw_levels
 from silomix.model.draws import Schedule
-from silomix.model.families.dirichlet import draw_levels
 from silomix.model.prior import Prior
 from silomix.study import Polish
 
@@ -41,9 +41,7 @@ def kappa_never_drawn(patch):
 
 def counts_for_table_counts(patch):
     """As if no variable drifted."""
-    patch.setattr(
-        "silomix.model.families.categorical.sum_tables", lambda counts, *_: counts.sum(axis=0)
-    )
+    patch.setattr("silomix.families.categorical.sum_tables", lambda counts, *_: counts.sum(axis=0))
 
 
 def prior_of_the_mean_forgotten(patch):

@@ -16,12 +16,12 @@ from statistical.exact import FALSE_ALARM
 import silomix.coordinator.polish
 from silomix.coordinator import polish
 from silomix.coordinator.polish import Shared, draw_profiles, draw_shared
+from silomix.families import make_family
+from silomix.families.gaussian import Gaussian
+from silomix.families.negative_binomial import NegativeBinomial
+from silomix.families.product import Product
+from silomix.families.student_t import StudentT
 from silomix.kernels.dirichlet_multinomial import GRID
-from silomix.model.families import make_family
-from silomix.model.families.gaussian import Gaussian
-from silomix.model.families.negative_binomial import NegativeBinomial
-from silomix.model.families.product import Product
-from silomix.model.families.student_t import StudentT
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema
 
@@ -205,7 +205,7 @@ def spread_of_another_cluster(patch):
 
 def counts_for_table_counts(patch):
     """As if no rate drifted."""
-    patch.setattr("silomix.model.families.poisson.draw_all_tables", lambda _, counts, __: counts)
+    patch.setattr("silomix.families.poisson.draw_all_tables", lambda _, counts, __: counts)
 
 
 def dispersion_of_each_silo(patch):
@@ -233,7 +233,7 @@ def dispersions_by_means_alone(patch):
 
 def tables_of_none(patch):
     """Counts in place of table counts."""
-    where = "silomix.model.families.negative_binomial.draw_all_tables"
+    where = "silomix.families.negative_binomial.draw_all_tables"
     patch.setattr(where, lambda _, counts, __: counts)
 
 

@@ -23,15 +23,15 @@ from statistical.exact import (
     labellings,
 )
 
+from silomix.families import make_family
+from silomix.families import sweeps as sweeping
+from silomix.families.gaussian import Gaussian
+from silomix.families.gaussian_full import FullGaussian
+from silomix.families.negative_binomial import NegativeBinomial
+from silomix.families.poisson import Poisson
+from silomix.families.student_t import StudentT
 from silomix.kernels.random_numbers import chain_key
 from silomix.model.draws import Schedule
-from silomix.model.families import make_family
-from silomix.model.families import sweeps as sweeping
-from silomix.model.families.gaussian import Gaussian
-from silomix.model.families.gaussian_full import FullGaussian
-from silomix.model.families.negative_binomial import NegativeBinomial
-from silomix.model.families.poisson import Poisson
-from silomix.model.families.student_t import StudentT
 from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
@@ -153,21 +153,21 @@ class FeatureSweeper:
 
 
 def prior_worth_twice_the_rows(patch):
-    patch.setattr("silomix.model.families.gaussian.PRIOR", (0.0, 0.02, 3.0, 0.5))
-    patch.setattr("silomix.model.families.poisson.SHAPE", 1.0)
-    patch.setattr("silomix.model.families.negative_binomial.SHAPE", 1.0)
+    patch.setattr("silomix.families.gaussian.PRIOR", (0.0, 0.02, 3.0, 0.5))
+    patch.setattr("silomix.families.poisson.SHAPE", 1.0)
+    patch.setattr("silomix.families.negative_binomial.SHAPE", 1.0)
 
 
 def squares_forgotten(patch):
     """As if all rows of a cluster were at its mean."""
-    right = Gaussian.posterior
+    right = Gaussian.conjugate
 
-    def posterior(family, statistics, prior=None):
+    def conjugate(family, statistics):
         sums = statistics.copy()
         sums[..., 2::3] = statistics[..., 1::3] ** 2 / np.maximum(statistics[..., ::3], 1)
-        return right(family, sums, prior)
+        return right(family, sums)
 
-    patch.setattr(Gaussian, "posterior", posterior)
+    patch.setattr(Gaussian, "conjugate", conjugate)
 
 
 def missing_cells_counted(patch):
@@ -195,15 +195,15 @@ def one_spread_for_all(patch):
 
 def dispersions_by_means_alone(patch):
     """The sums of L left out of the posterior of α."""
-    right = NegativeBinomial.posterior
+    right = NegativeBinomial.conjugate
 
-    def posterior(family, statistics, prior=None):
+    def conjugate(family, statistics):
         sums = np.zeros_like(statistics)
         for place in (0, 1):
             sums[..., place::19] = statistics[..., place::19]
-        return right(family, sums, prior)
+        return right(family, sums)
 
-    patch.setattr(NegativeBinomial, "posterior", posterior)
+    patch.setattr(NegativeBinomial, "conjugate", conjugate)
 
 
 def dispersion_of_another_component(patch):

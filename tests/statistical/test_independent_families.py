@@ -9,10 +9,10 @@ from cases.plain_mixture import plain_gibbs
 from scipy import stats
 from statistical.exact import FALSE_ALARM
 
+from silomix.families import make_family
+from silomix.families.sweeps import FeatureChain, prepare
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.families import make_family
-from silomix.model.families.sweeps import FeatureChain, prepare
 from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
@@ -117,5 +117,5 @@ def test_agrees_with_an_independent_sampler_and_a_wrong_model_does_not(
     given = kinds, simulate(kinds, np.random.default_rng(seed)), seed, sweeps
     reference = summaries(*theirs(*given))
     assert disagreement(summaries(*ours(*given)), reference) > FALSE_ALARM
-    monkeypatch.setattr(f"silomix.model.families.{wrong[0]}", wrong[1])
+    monkeypatch.setattr(f"silomix.families.{wrong[0]}", wrong[1])
     assert disagreement(summaries(*ours(*given)), reference) < FALSE_ALARM

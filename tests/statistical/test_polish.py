@@ -12,7 +12,7 @@ from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tall
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
 from silomix.coordinator.polish import FIRST_CHECK, WORTH, Start, excess, independent_draws, polish
-from silomix.model.families.rows import Rows
+from silomix.families.rows import Rows
 from silomix.model.prior import Prior
 from silomix.study import Polish
 

@@ -22,10 +22,10 @@ from silomix.cli.command import (
     tell_guess,
 )
 from silomix.cli.terminal import Shown
+from silomix.families import make_family
+from silomix.families.rows import Rows
 from silomix.kernels.arrays import Ints
 from silomix.messages.progress import showing
-from silomix.model.families import make_family
-from silomix.model.families.rows import Rows
 from silomix.model.files import finishing, writing
 from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.model.prior import Prior

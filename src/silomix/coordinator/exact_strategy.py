@@ -20,11 +20,11 @@ from scipy.special import gammaln
 
 from silomix.coordinator.matching.greedy import folding_limit
 from silomix.coordinator.polish import Shared, ask_round, draw_profiles
+from silomix.families.categorical import Categorical
+from silomix.families.product import Product
 from silomix.messages import ReleasedDiagnostics, Silos
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Schedule, SiloProfiles
-from silomix.model.families.categorical import Categorical
-from silomix.model.families.product import Product
 from silomix.model.schema import Variable
 from silomix.posterior.chains import SILO_DRAWS
 from silomix.posterior.global_posterior import Parts

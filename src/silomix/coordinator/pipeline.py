@@ -13,11 +13,11 @@ from silomix.coordinator.exact_strategy import find_pooled_posterior
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import own_profiles, polish, starting_point
 from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
+from silomix.families.dirichlet import sum_by
 from silomix.messages import AssignRows, PolishReply, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress, Report
 from silomix.messages.released_draws import with_effective_counts
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
-from silomix.model.families.dirichlet import sum_by
 from silomix.posterior.chains import SILO_DRAWS, polish_chains
 from silomix.posterior.global_posterior import Parts, Posterior, ordered
 from silomix.posterior.verdict import PosteriorDiagnostics, count_bytes, make_provenance
@@ -163,7 +163,7 @@ def draw_under_drift(
             own = sum_by(group, release.effective_counts, len(sums))
             sums += family.discount(own, kappa)
         rng = np.random.default_rng([model.seed, DRIFT_STREAM])
-        shared = family.draw(family.posterior(sums), rng, len(shared))
+        shared = family.draw(family.prior() + family.conjugate(sums), rng, len(shared))
     silo_draws = own_profiles(found.matched, shared, kappa, family)[:, -SILO_DRAWS:]
     return shared, SiloProfiles(kappa[None], np.moveaxis(silo_draws, 0, 1).astype(np.float32))
 

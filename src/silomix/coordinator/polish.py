@@ -34,18 +34,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from silomix.families.dirichlet import draw_levels
 from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.messages import PolishReply, PolishRound, Silos
 from silomix.model.draws import MatchedDraws, SiloProfiles
-from silomix.model.families.dirichlet import draw_levels
 from silomix.posterior.chains import keeps_own, kept_rounds, own_last, rounds_with_own
 from silomix.posterior.verdict import PolishTrace, count_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng, Singles
-    from silomix.model.families.product import Product
     from silomix.model.prior import PooledModel
     from silomix.study import Polish
 
@@ -214,7 +214,7 @@ def draw_profiles(
     shared : as they were; without drift κ stays where it is, at infinity.
     """
     if not drift:
-        numbers = family.posterior(statistics.sum(axis=0))
+        numbers = family.prior() + family.conjugate(statistics.sum(axis=0))
         mean = family.draw(numbers, rng)
         own = np.broadcast_to(mean, (len(statistics), *mean.shape))
         return Shared(mean, shared.kappa, numbers), own
@@ -262,20 +262,20 @@ def ask_round(
 
 
 class Round(NamedTuple):
-    """The draws of one round, in float32, and the numbers of the posteriors they are from.
+    """The draws of one round, in float32, and χ of the posteriors they are from, in float64.
 
     Attributes
     ----------
     kappa : (chain, variable)
     weights, weight_shapes : (chain, silo, cluster)
-    parameters : (chain, cluster, parameter); numbers : (chain, cluster, posterior number)
+    parameters : (chain, cluster, parameter); numbers : (chain, cluster, coordinate)
     """
 
     kappa: Floats
     weights: Reals
     weight_shapes: Reals
     parameters: Reals
-    numbers: Reals
+    numbers: Floats
 
 
 class _History:
@@ -293,8 +293,8 @@ class _History:
 
     def add(self, weights: Floats, shapes: Floats, shared: Shared, own: Floats | None) -> None:
         by_chain = (np.moveaxis(part, 0, 1) for part in (weights, shapes))
-        draws = [part.astype(np.float32) for part in (*by_chain, shared.mean, shared.numbers)]
-        self.rounds.append(Round(shared.kappa, *draws))
+        share, shape, mean = (part.astype(np.float32) for part in (*by_chain, shared.mean))
+        self.rounds.append(Round(shared.kappa, share, shape, mean, shared.numbers))
         if own is not None:
             some = keeps_own(len(self.rounds), own.shape[1])
             self.own.append(np.moveaxis(own[:, some], 0, 1).astype(np.float32))
@@ -430,7 +430,7 @@ class Shared(NamedTuple):
     ----------
     mean : (chain, cluster, parameter), m.
     kappa : (chain, variable), points of `GRID`.
-    numbers : (chain, cluster, posterior number), that m was drawn from; empty at the start.
+    numbers : (chain, cluster, coordinate), χ that m was drawn from; empty at the start.
     """
 
     mean: Floats

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.families.release_rounding import STAND_INS
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED
-from silomix.model.families.release_rounding import STAND_INS
 from silomix.model.sentences import listing, quoted
 from silomix.posterior.characterise import SMALL, nearly_same, single_silo_clusters
 from silomix.study.policy import Policy
@@ -15,9 +15,9 @@ from silomix.study.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Reals
     from silomix.messages import Release
-    from silomix.model.families.product import Product
     from silomix.posterior.global_posterior import Parts
     from silomix.study import Study
 

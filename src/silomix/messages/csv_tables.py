@@ -36,18 +36,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silomix.errors import MessageError
+from silomix.families import make_family
+from silomix.families.release_rounding import CLUSTER, SILO, UNIFORM
 from silomix.kernels.arrays import Ints
 from silomix.messages import Check, Release
 from silomix.messages.container import PLACE_IN_LIST, Arrays, declared_arrays
-from silomix.model.families import make_family
-from silomix.model.families.release_rounding import CLUSTER, SILO, UNIFORM
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Variable
 from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
-    from silomix.model.families.product import Product
+    from silomix.families.product import Product
 
 Files = Mapping[str, bytes]
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]

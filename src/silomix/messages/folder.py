@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from silomix.errors import FileError, MessageError, SettingsError
+from silomix.families import make_family
 from silomix.messages import Release, SampleLocally, container, csv_tables
 from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, shorten
 from silomix.messages.csv_tables import LARGEST_FILE
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
-from silomix.model.families import make_family
 from silomix.model.files import finishing, read_file, replace_file, unfinished, writing
 from silomix.model.prior import Prior
 

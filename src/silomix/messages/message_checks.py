@@ -13,16 +13,16 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError
+from silomix.families.release_rounding import least_units
 from silomix.messages.container import MOST_ROWS, Envelope, axis_lengths, digest_record, shorten
-from silomix.model.families.release_rounding import least_units
 from silomix.study import Study, digest
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from silomix.families.product import Product
     from silomix.messages import Release
-    from silomix.model.families.product import Product
 
     Problems = Iterator[str]
 

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from textwrap import fill
 from typing import TYPE_CHECKING, cast
 
+from silomix.families.release_rounding import least_units
 from silomix.messages.heat_map import draw_heat
-from silomix.model.families.release_rounding import least_units
 from silomix.model.sentences import plural, printable_lines
 from silomix.study.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
 

@@ -4,7 +4,7 @@
 for the aggregation; `make_reference` averages those of the silos matched so far, against which
 `divergence_cost` holds a silo's rows.
 
-The law of rounding is that of each kind of variable (`model.families.release_rounding`). Taken for
+The law of rounding is that of each kind of variable (`families.release_rounding`). Taken for
 exact, rounded numbers make intervals that are too short, and floors make rare levels too common; so
 what is behind them is drawn, together with the profile that it comes from.
 
@@ -22,19 +22,19 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from silomix.families.categorical import SMALLEST_PROBABILITY
+from silomix.families.columns import SMALLEST
+from silomix.families.release_rounding import MIDDLE, Said, least_units
 from silomix.model.draws import MatchedDraws
-from silomix.model.families.categorical import SMALLEST_PROBABILITY
-from silomix.model.families.family import SMALLEST
-from silomix.model.families.release_rounding import MIDDLE, Said, least_units
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from silomix.families.product import Product
+    from silomix.families.rows import Rows
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import DivergenceCost, Release, ShareReleases
-    from silomix.model.families.product import Product
-    from silomix.model.families.rows import Rows
     from silomix.model.prior import PooledModel
 
     # weights and parameters -> log-likelihood, members and statistics of rows, as `Rows.expected`
@@ -114,9 +114,9 @@ def with_own_counts(
     family = model.family
     others = family.fit(parameters)
     np.subtract.at(others, groups, with_effective_counts(release, model, silos).effective_counts)
-    numbers = family.posterior(family.valid(others))
+    numbers = family.prior() + family.conjugate(family.valid(others))
     for cluster, worth in zip(groups, _worth(own, model, silos), strict=True):
-        numbers[cluster] = family.posterior(worth, numbers[cluster])
+        numbers[cluster] += family.conjugate(worth)
     rng = np.random.default_rng([model.seed, STREAM, release.place, len(parameters)])
     drawn = family.draw(numbers, rng, len(parameters))
     held = np.isin(np.arange(len(numbers)), groups)
@@ -134,7 +134,8 @@ def release_medians(release: Release, family: Product) -> Floats:
     """
     if release.parameters is not None:
         return np.median(release.parameters, axis=0).astype(np.float64)
-    return family.medians(family.posterior(release.mean * family.repeat(release.concentration)))
+    sums = release.mean * family.repeat(release.concentration)
+    return family.medians(family.prior() + family.conjugate(sums))
 
 
 def release_draws(
@@ -156,7 +157,7 @@ def release_draws(
     (alpha, _), family = model.prior.share(silos), model.shared_family(silos)
     weights = rng.dirichlet(weight_shapes(release, alpha), size=count)
     said = release.mean * family.repeat(release.concentration)
-    return weights, family.draw(family.posterior(said), rng, count)
+    return weights, family.draw(family.prior() + family.conjugate(said), rng, count)
 
 
 def weight_shapes(release: Release, alpha: float) -> Floats:
@@ -284,17 +285,17 @@ def make_reference(
     for release, group in zip(shown.releases, shown.groups, strict=True):
         rng = np.random.default_rng([model.seed, release.place, REFERENCE_STREAM])
         weights, draws = release_draws(release, REFERENCE_DRAWS, model, silos, rng)
-        own = precision(release, model.family) if influence == "precision" else np.ones(len(group))
+        own = precision(draws, model.family) if influence == "precision" else np.ones(len(group))
         reference = _update(reference, Reference(weights.mean(axis=0), draws, own), group)
     return reference
 
 
-def precision(release: Release, family: Product) -> Floats:
-    """Return one over the posterior variance of each cluster's parameters, averaged: (cluster,).
+def precision(draws: Reals, family: Product) -> Floats:
+    """Return one over the variance of the coordinates of draws, averaged: (cluster,).
 
     One number for each cluster, so that the weighted mean of probabilities sums to one.
     """
-    variance = family.variances(release.mean, release.concentration).mean(axis=1)
+    variance = family.coordinates(draws).var(axis=0).mean(axis=1)
     return 1 / np.maximum(variance, SMALLEST_PROBABILITY)
 
 

@@ -13,8 +13,8 @@ from silomix.model.prior import PooledModel
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Bools, Bytes, Floats, Ints, Singles
-    from silomix.model.families.product import Product
     from silomix.model.prior import Prior
     from silomix.model.schema import Shard
 
@@ -149,7 +149,7 @@ class Draws:
     @cached_property
     def family(self) -> Product:
         """The family of the variables, under the prior of the pooled model."""
-        from silomix.model.families import make_family
+        from silomix.families import make_family
 
         return make_family(self.shard.schema, self.prior)
 

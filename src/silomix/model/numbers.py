@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import DataError, cell
-from silomix.model.families import KINDS, all_kinds
+from silomix.families import KINDS, all_kinds
 from silomix.model.reading import NUMBER, Cells, spell
 from silomix.model.schema import Variable
 from silomix.model.sentences import first_of, listing, plural

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from silomix.model.families.product import Product
-
-
-def fractional(concentration: float, silos: int) -> float:
-    """Concentration of a Dirichlet prior raised to the power 1/S, S silos: (a − 1)/S + 1.
-
-    Fendler et al. (2026), section 4.2 "The apply step".
-    """
-    return (concentration - 1) / silos + 1
+    from silomix.families.product import Product
 
 
 @dataclass(frozen=True)
@@ -46,6 +38,8 @@ class Prior:
         """
         if not self.fractionate:
             return self.alpha, self.beta
+        from silomix.families.dirichlet import fractional
+
         return fractional(self.alpha, silos), fractional(self.beta, silos)
 
 

@@ -23,7 +23,7 @@ class Variable:
     Attributes
     ----------
     levels : of a categorical variable, in the order of their codes.
-    kind : "categorical", or the word of another family of `silomix.model.families`.
+    kind : "categorical", or the word of another family of `silomix.families`.
     location, scale : of numbers, so that (x − location)/scale is of the order of one in all silos;
         of counts, the location is their mean. They are of the study, not estimated in a silo.
     transform : "log" where the logarithm of the number is modelled; also "logit", of a parameter.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from silomix.errors import DataError, DataWarning, SettingsError, cell, warn
-from silomix.model.families import all_kinds
+from silomix.families import all_kinds
 from silomix.model.numbers import (
     SPIKE_LEVELS,
     cut_variable,
@@ -166,7 +166,7 @@ def infer_schema(
     variables, exclude : the columns to use, or to leave out; by default all but the silo column.
     kinds : by column, "categorical", "gaussian", "log-gaussian" (the logarithm is normal within a
         cluster), "poisson" (counts), "negative-binomial" (counts that vary more) or another word of
-        `silomix.model.families.KINDS`; numbers declared so are not split.
+        `silomix.families.KINDS`; numbers declared so are not split.
     bins : by column of numbers, how many levels to cut them into, at their quantiles.
     missing : "marginalise", or "level" to give `MISSING_LEVEL` to variables with missing cells.
     na_values : other texts for a missing cell, as for `missing_texts`.

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from silomix.coordinator.aggregation import Aggregated, AggregationProblem
     from silomix.coordinator.aggregation.objective import Objective
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Bools, Floats, Ints, Rng
     from silomix.model.draws import MatchedDraws
-    from silomix.model.families.product import Product
     from silomix.paper import Cmc, FewRounds, Psgd, Uniform
 
     Way = Callable[[Floats], Floats] | None

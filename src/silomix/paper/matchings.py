@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 
 from silomix.errors import PolicyRefusal, StudyMismatch
 from silomix.messages import DivergenceCost, DivergenceReply, Release, Silos
-from silomix.messages.released_draws import padded, release_medians
+from silomix.messages.released_draws import padded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +44,7 @@ def ball_groups(problem: MatchingProblem, settings: Ball) -> Ints:
         row has radius 0: its cluster is matched only if it lies in another's ball.
     """
     releases, family = problem.releases, problem.evidence.family
-    medians = np.concatenate([release_medians(release, family) for release in releases])
-    points = family.free_coordinates(medians)
+    points = family.free_coordinates(np.concatenate(problem.medians))
     if settings.radius is None:
         rows = np.array([release.rows for release in releases], dtype=np.float64)
         radii = (np.log(rows) / rows) ** settings.exponent
@@ -81,7 +80,7 @@ def hungarian_groups(problem: MatchingProblem, _: Hungarian) -> Ints:
     """
     releases, family = problem.releases, problem.evidence.family
     reference = max(range(len(releases)), key=lambda s: (releases[s].clusters, releases[s].rows))
-    points = [family.coordinates(release_medians(release, family)) for release in releases]
+    points = [family.coordinates(medians) for medians in problem.medians]
     costs = [cdist(part, points[reference]) for part in points]
     return np.concatenate([linear_sum_assignment(cost)[1] for cost in costs])
 

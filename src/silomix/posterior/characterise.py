@@ -19,9 +19,9 @@ from silomix.model.sentences import listing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.draws import Correspondence
-    from silomix.model.families.product import Product
     from silomix.model.schema import Variable
     from silomix.posterior.global_posterior import Posterior
 

@@ -16,8 +16,8 @@ from silomix.posterior.characterise import PROBABILITY, contrast, spread_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Floats, Ints, Reals
-    from silomix.model.families.product import Product
     from silomix.posterior.global_posterior import Posterior
 
     Columns = Mapping[str, Array | list[Any]]

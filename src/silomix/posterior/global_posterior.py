@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     import xarray as xr
     from numpy.typing import ArrayLike
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Floats, Ints, Reals, Singles
     from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
-    from silomix.model.families.product import Product
     from silomix.posterior.outside_variables import Outside
     from silomix.posterior.verdict import PosteriorDiagnostics, Provenance
     from silomix.study import Study

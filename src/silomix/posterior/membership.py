@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import DataError, DataWarning, warn
+from silomix.families.rows import Rows
 from silomix.kernels.likelihood import RowMembership
-from silomix.model.families.rows import Rows
 from silomix.model.reading import Cells, Table, read_cells, read_table
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.model.table import encode

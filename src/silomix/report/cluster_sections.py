@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.model.families import KINDS
+from silomix.families import KINDS
 from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import amount, listing, number, percent, plural
 from silomix.posterior import characterise

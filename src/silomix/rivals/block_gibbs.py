@@ -22,9 +22,9 @@ from scipy.special import gammaln
 
 from silomix.coordinator.matching.evidence import by_appearance
 from silomix.coordinator.pipeline import assign_rows
+from silomix.families.dirichlet import sum_by
+from silomix.families.rows import Rows
 from silomix.messages import SampleLocally
-from silomix.model.families.dirichlet import sum_by
-from silomix.model.families.rows import Rows
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts
 from silomix.rivals.federation import Options, RivalResult, merge_clusters, open_silos
@@ -32,8 +32,8 @@ from silomix.silo.answer import answer
 from silomix.study.settings import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Floats, Ints, Rng
-    from silomix.model.families.product import Product
     from silomix.model.reading import Table
     from silomix.silo.local import Silo
     from silomix.silo.store import Kept
@@ -238,7 +238,7 @@ def block_gibbs(
         groups, steps = group_blocks(counts, sizes, model, rng)
     groups, rows, sums = merge_clusters(groups, sizes, counts)
     weights = rng.dirichlet(rows, DRAWS)
-    parameters = family.draw(family.posterior(sums), rng, DRAWS)
+    parameters = family.draw(family.prior() + family.conjugate(sums), rng, DRAWS)
     with federation.stage("assign"):
         by_silo = np.broadcast_to(weights[:, None], (DRAWS, len(blocks), len(rows)))
         split = np.split(groups, np.cumsum([len(part.sizes) for part in blocks])[:-1])

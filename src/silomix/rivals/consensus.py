@@ -19,10 +19,10 @@ import numpy as np
 from silomix.coordinator.aggregation import aggregate
 from silomix.coordinator.matching import match
 from silomix.coordinator.pipeline import assign_rows
+from silomix.families.columns import SMALLEST
+from silomix.families.dirichlet import level_totals
 from silomix.messages import Release, SampleLocally
 from silomix.messages.released_draws import matched_draws, with_effective_counts
-from silomix.model.families.dirichlet import level_totals
-from silomix.model.families.family import SMALLEST
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts, ordered
 from silomix.rivals.federation import Federation, RivalResult, open_silos

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from silomix.api import gather_assignment
 from silomix.coordinator.pipeline import CountingSilos
 from silomix.errors import DataError, SettingsError
+from silomix.families.categorical import one_hot
+from silomix.families.dirichlet import log_evidence, sum_by
 from silomix.kernels.arrays import Floats, Ints, Reals
-from silomix.model.families.categorical import one_hot
-from silomix.model.families.dirichlet import log_evidence, sum_by
 from silomix.model.reading import Table, read_table
 from silomix.model.sentences import at_least, quoted
 from silomix.model.table import load

@@ -15,12 +15,12 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError, as_logged, hiding_cells
+from silomix.families import dirichlet
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import released_draws
 from silomix.messages.container import digest_record
 from silomix.messages.message_checks import breaches, check_query
 from silomix.messages.released_draws import has_rules, with_own_counts
-from silomix.model.families import dirichlet
 from silomix.model.sentences import plural
 from silomix.posterior.membership import to_four_decimals
 from silomix.silo.cost import check_cost, question_cost

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from silomix.errors import PolicyRefusal
+from silomix.families.categorical import Categorical
+from silomix.families.release_rounding import round_counts
 from silomix.messages import AssignRows, LogLikelihood, PolishRound
-from silomix.model.families.categorical import Categorical
-from silomix.model.families.release_rounding import round_counts
 from silomix.silo.starting_labels import SWEEPS, TIMES_AS_MANY
 
 if TYPE_CHECKING:

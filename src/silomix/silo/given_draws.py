@@ -1,7 +1,7 @@
 """Draws of a mixture that somebody else sampled -> a release: read, align, sum up.
 
 Nothing is known of the model but the weights and parameters of its components. These are put where
-they can be any numbers (`silomix.model.families.parameter.TRANSFORMS`), and their labels, which a
+they can be any numbers (`silomix.families.parameter.TRANSFORMS`), and their labels, which a
 sampler may switch between draws, are aligned there.
 """
 
@@ -18,19 +18,19 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from silomix.errors import DataError, MissingDependency, PolicyRefusal, SettingsError
+from silomix.families.dirichlet import fit_dirichlet
+from silomix.families.parameter import TRANSFORMS
 from silomix.messages import Release, ReleasedDiagnostics, Tier
 from silomix.messages.container import LARGEST
 from silomix.model.diagnostics import judge_traces
-from silomix.model.families.dirichlet import fit_dirichlet
-from silomix.model.families.parameter import TRANSFORMS
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.silo.release import check_tier, whole_rows
 from silomix.study.policy import Policy, echo
 from silomix.study.validation import quote
 
 if TYPE_CHECKING:
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.families.product import Product
 
     # of each axis, what its entries are called
     Labels = Sequence[Iterable[object]]

@@ -24,9 +24,9 @@ from scipy.spatial.distance import squareform
 from scipy.special import digamma, gammaln, softmax, xlogy
 
 from silomix.errors import MissingDependency, SettingsError
+from silomix.families.rows import Rows
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
 from silomix.model.draws import Draws, Partition
-from silomix.model.families.rows import Rows
 from silomix.model.metrics import index_of_sizes
 
 if TYPE_CHECKING:
@@ -482,7 +482,8 @@ def log_bound(rows: Rows, labels: Ints, components: int, alpha: float, steps: in
                 break
         # r_ic ∝ exp(ψ(α + N_c) + T(x_i) · E η_c), or near, where T is not known
         if family.always_hides:
-            scores = family.log_density(distinct, family.medians(family.posterior(sums)))
+            updated = family.prior() + family.conjugate(sums)
+            scores = family.log_density(distinct, family.medians(updated))
         else:
             scores = features @ family.expected_natural(sums).T
         shares = softmax(scores + digamma(alpha + members), axis=1)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import PolicyRefusal
-from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
-from silomix.model.families.release_rounding import (
+from silomix.families.release_rounding import (
     CLUSTER,
     STAND_INS,
     applied,
@@ -28,16 +27,17 @@ from silomix.model.families.release_rounding import (
     round_counts,
     top_code,
 )
+from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
 from silomix.silo.partition import largest_first
 from silomix.study.policy import OPEN, Policy, echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from silomix.families.product import Product
+    from silomix.families.release_rounding import Rounded
     from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.draws import LocalPosterior
-    from silomix.model.families.product import Product
-    from silomix.model.families.release_rounding import Rounded
     from silomix.model.schema import Shard
 
 FOLDED = "small clusters folded"

@@ -33,13 +33,13 @@ import numpy as np
 from numba.core.event import install_recorder
 
 from silomix.errors import CheckpointError
+from silomix.families import make_family
+from silomix.families.sweeps import CategoryChain, FeatureChain, Plan, prepare
 from silomix.kernels.layout import KeptDraws
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages.progress import Progress, Report
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Draws, Schedule
-from silomix.model.families import make_family
-from silomix.model.families.sweeps import CategoryChain, FeatureChain, Plan, prepare
 from silomix.model.files import private_file, private_folder, replace_file, whole_file, writing
 from silomix.model.prior import PooledModel, Prior
 from silomix.silo.store import digest_arrays

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import gammaln
 
+from silomix.families.rows import Rows
 from silomix.model.draws import Schedule
-from silomix.model.families.rows import Rows
 from silomix.silo.sampler import Job, sample_shard
 
 if TYPE_CHECKING:

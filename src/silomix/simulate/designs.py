@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Rng
-    from silomix.model.families.product import Product
 
 SILO_COLUMN = "silo"  # says which silo a row belongs to
 
@@ -334,7 +334,7 @@ def _weights_of_table_1(present: tuple[range, ...], silos: int) -> Floats:
 
 
 def _family(schema: Schema) -> Product:
-    from silomix.model.families import make_family
+    from silomix.families import make_family
     from silomix.model.prior import Prior
 
     return make_family(schema, Prior())

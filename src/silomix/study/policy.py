@@ -10,7 +10,7 @@ import tomli_w
 from pydantic import AfterValidator, Field
 
 from silomix.errors import PolicyRefusal, SettingsError, warn
-from silomix.model.families import KINDS
+from silomix.families import KINDS
 from silomix.model.sentences import did_you_mean, listing
 from silomix.study.study_file import digest, read_toml, write_toml
 from silomix.study.validation import Record, check_distinct, check_text, quote, rule, validate

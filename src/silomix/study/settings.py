@@ -23,12 +23,12 @@ from pydantic import (
     model_validator,
 )
 
+from silomix.families import KINDS, all_kinds, has_drift, make_family
 from silomix.model.draws import Schedule
-from silomix.model.families import KINDS, all_kinds, make_family
 from silomix.model.numbers import SPIKE_LEVELS
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Variable
-from silomix.model.sentences import did_you_mean
+from silomix.model.sentences import did_you_mean, listing
 from silomix.study.registry import Asked, Method, Registry
 from silomix.study.validation import (
     Record,
@@ -509,6 +509,10 @@ class Study(Record):
         if self.table_schema.numbers and "CountDistinctRows" in self.questions:
             text = "is contingency; distinct rows of numbers are the rows: it must be federated"
             raise rule(text, key="oracle")
+        same = [v.name for v in self.table_schema.numbers if not has_drift(v.kind)]
+        if same and self.drifts:
+            text = f"is 'learn', but the kind of {listing(same)} has no drift; it must be 'none'"
+            raise rule(text, key="drift")
         clusters, matching = self.model.clusters, self.matching
         stated = {
             "components": (self.model.components, clusters),

@@ -15,11 +15,11 @@ from silomix import messages
 from silomix.coordinator.aggregation.objective import by_differences
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataError, SettingsError
+from silomix.families import make_family
+from silomix.families.parameter import TRANSFORMS
 from silomix.messages.container import LARGEST, MOST_ROWS
 from silomix.messages.folder import read_release
 from silomix.messages.released_draws import release_draws, shared_draws
-from silomix.model.families import make_family
-from silomix.model.families.parameter import TRANSFORMS
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Variable
 from silomix.model.sentences import at_least, check_mapping, listing, one_of, quoted

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from silomix.families.columns import SMALLEST
+from silomix.families.dirichlet import fit_dirichlet
 from silomix.messages.released_draws import MATCHED_STREAM, has_rules, read_said
-from silomix.model.families.dirichlet import fit_dirichlet
-from silomix.model.families.family import SMALLEST
 
 if TYPE_CHECKING:
     from silomix.coordinator.aggregation import Aggregated, AggregationProblem
@@ -58,7 +58,7 @@ class Multiplied(NamedTuple):
     Attributes
     ----------
     weights : (cluster,), of the Dirichlet of π.
-    profiles : (cluster, posterior number), of the clusters' parameters.
+    profiles : (cluster, coordinate), χ of the clusters' parameters.
     rows : (silo,), effective rows that each silo brings to π.
     cells : (silo, cluster), effective cells that it brings to a cluster's profile.
     """
@@ -91,7 +91,7 @@ def multiply(matched: MatchedDraws, rows: Ints, model: PooledModel) -> Multiplie
     return Multiplied(
         weights=prior.alpha + effective.sum() * (rows @ shares) / rows.sum(),
         # the moments of draws near zero are rough: never less than the prior
-        profiles=family.posterior(family.valid(excess.sum(axis=0))),
+        profiles=family.prior() + family.conjugate(family.valid(excess.sum(axis=0))),
         rows=effective,
         cells=family.known(family.valid(excess)).sum(axis=-1),
     )

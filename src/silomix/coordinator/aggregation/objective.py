@@ -41,11 +41,11 @@ from silomix.messages.released_draws import mean_log_likelihood, mix, mix_gradie
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Bools, Floats
     from silomix.messages import DistinctRows, ShareReleases, Silos
     from silomix.messages.released_draws import Expected
     from silomix.model.draws import MatchedDraws
-    from silomix.model.families.product import Product
 
     # the draws, the place of the first among all, λ (start, silo) and μ (start, silo, cluster)
     Oracle = Callable[[MatchedDraws, int, Floats, Floats], LogLikelihoodReply]

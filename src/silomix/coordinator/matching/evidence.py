@@ -21,16 +21,17 @@ import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
 from silomix.coordinator.matching import generic_grouping
+from silomix.families.dirichlet import sum_by
 from silomix.kernels import grouping
 from silomix.kernels.arrays import Bools, Floats, Ints, Rng
-from silomix.model.families.dirichlet import sum_by
+from silomix.messages.released_draws import release_medians
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
 
+    from silomix.families.product import Product
     from silomix.messages import Release, Silos
-    from silomix.model.families.product import Product
 
     Find = Callable[["Profile"], Ints]
 
@@ -124,7 +125,7 @@ class Profile:
     ----------
     family : under the prior of the pooled model.
     kappa : (variable,), how alike the silos' parameters are; the same everywhere when left out.
-    base : (posterior number,), the prior of a cluster's shared parameters, if it is another.
+    base : (coordinate,), χ of the prior of a cluster's shared parameters, if it is another.
     """
 
     family: Product
@@ -147,7 +148,7 @@ class Profile:
 
     @property
     def prior(self) -> Floats:
-        """The prior of a cluster's shared parameters: (posterior number,)."""
+        """χ of the prior of a cluster's shared parameters: (coordinate,)."""
         return self.family.prior() if self.base is None else self.base
 
     @property
@@ -225,6 +226,11 @@ class MatchingProblem:
     silos: Silos
     rng: Rng
 
+    @property
+    def medians(self) -> list[Floats]:
+        """Posterior medians of each silo's clusters: (cluster, parameter)."""
+        return [release_medians(release, self.evidence.family) for release in self.releases]
+
 
 class Judged(NamedTuple):
     """A grouping, the evidence that found it, and their log probability."""
@@ -271,7 +277,7 @@ def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) 
         drifts = family.together(gains[0]) > family.together(gains[1])
         if not drifts.any() or np.array_equal(drifts, now.profile.drifts):
             break
-        chosen = np.repeat(drifts, family.posterior_numbers)
+        chosen = np.repeat(drifts, family.conjugates)
         base = np.where(chosen, drifting.prior, alike.prior)
         some = replace(alike, kappa=np.where(drifts, kappa, np.inf), base=base)
         now = _judge(clusters, some, find)

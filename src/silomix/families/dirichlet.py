@@ -13,6 +13,14 @@ LARGEST_CONCENTRATION = 1e9
 SMALLEST_GAMMA = 1e-300
 
 
+def fractional(concentration: float, silos: int) -> float:
+    """Return the concentration of a Dirichlet prior to the power 1/S, S silos: (a − 1)/S + 1.
+
+    Fendler et al. (2026), section 4.2 "The apply step".
+    """
+    return (concentration - 1) / silos + 1
+
+
 def level_totals(by_level: Array, offsets: Ints) -> Array:
     """Add up the levels of each variable, for each of its levels: (..., level)."""
     totals = np.add.reduceat(by_level, offsets[:-1], axis=-1)

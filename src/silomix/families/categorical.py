@@ -2,9 +2,9 @@
 
 Fendler et al. (2026), section 3: within a cluster the variables are independent, variable q with
 probabilities p^q ~ Dirichlet(β, …, β). Missing cells are left out of the likelihood, which sums
-them out exactly. Statistics are level counts; parameters, level probabilities; posterior numbers,
-the shapes of the Dirichlets: all of them have a column for each level. Under drift a silo's
-own probabilities are p_sc^q ~ Dirichlet(κ_q m_c^q), m shared.
+them out exactly. Statistics are level counts; parameters, level probabilities; conjugate
+coordinates, the shapes of the Dirichlets: all of them have a column for each level. Under drift a
+silo's own probabilities are p_sc^q ~ Dirichlet(κ_q m_c^q), m shared.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betaincinv, digamma, gammaln, zeta
 
+from silomix.families import dirichlet, release_rounding
+from silomix.families.columns import SMALLEST
+from silomix.families.family import Family
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
-from silomix.model.families import dirichlet, release_rounding
-from silomix.model.families.family import SMALLEST, Family
-from silomix.model.prior import fractional
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from silomix.families.release_rounding import Rounded
     from silomix.kernels.arrays import Array, Bools, Codes, Floats, Ints, Reals, Rng
-    from silomix.model.families.release_rounding import Rounded
     from silomix.study.policy import Policy
 
 # stands for zero under a logarithm
@@ -44,7 +44,7 @@ SPREAD_SD = 3.0
 
 @dataclass(frozen=True)
 class Categorical(Family):
-    """A block of categories: see `silomix.model.families.family.Family`.
+    """A block of categories: see `silomix.families.family.Family`.
 
     Attributes
     ----------
@@ -67,10 +67,6 @@ class Categorical(Family):
         """Return the variable and the level of each parameter."""
         return [(variable.name, level) for variable in self.variables for level in variable.levels]
 
-    def tells(self) -> Bools:
-        """Say which levels tell clusters apart: all but the first of two, which mirrors it."""
-        return np.concatenate([np.arange(count) >= (count == 2) for count in self.parameters])
-
     def shares(self) -> Bools:
         """Say that all parameters are probabilities: (level,)."""
         return np.ones(self.parameters.sum(), dtype=np.bool_)
@@ -88,7 +84,7 @@ class Categorical(Family):
 
     def share(self, silos: int) -> Categorical:
         """Return the family with the prior to the power 1/S."""
-        return Categorical(self.variables, fractional(self.beta, silos))
+        return Categorical(self.variables, dirichlet.fractional(self.beta, silos))
 
     def features(self, cells: Codes) -> Floats:
         """Return (row, level), one where the row has the level; a missing cell has none."""
@@ -115,22 +111,17 @@ class Categorical(Family):
         """Return the shapes of the prior: (level,)."""
         return np.full(int(self.offsets[-1]), self.beta)
 
-    def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Return the shapes of the posterior: (..., level)."""
-        return np.asarray(statistics + (self.beta if prior is None else prior))
-
     def draw(self, posterior: Reals, rng: Rng) -> Floats:
         """Draw probabilities: (..., level)."""
         return dirichlet.draw_levels(posterior, self.offsets, rng)
 
-    def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Return log p(cells), the probabilities integrated out: (..., variable)."""
-        base = self.prior() if prior is None else prior
-        return dirichlet.log_evidence(statistics, self.offsets, base)
+    def log_normaliser(self, posterior: Floats) -> Floats:
+        """Return Σ ln Γ(shape) − ln Γ(Σ shape): (..., variable)."""
+        return np.asarray(self.known(gammaln(posterior)) - gammaln(self.known(posterior)))
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E ln p under the posterior: (..., level)."""
-        shapes = self.posterior(statistics)
+        shapes = self.prior() + statistics
         totals = dirichlet.level_totals(shapes, self.offsets)
         return np.asarray(digamma(shapes) - digamma(totals))
 
@@ -153,11 +144,6 @@ class Categorical(Family):
         totals = np.repeat(self.known(own), self.statistics, axis=-1)
         return np.asarray(betaincinv(own, np.maximum(totals - own, SMALLEST_SHAPE), 0.5))
 
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of the probabilities: (..., level)."""
-        spread = 1 + np.repeat(concentration, self.statistics, axis=1)
-        return mean * (1 - mean) / spread
-
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return n/p: (..., level)."""
         return statistics / parameters
@@ -171,10 +157,6 @@ class Categorical(Family):
     def coordinates(self, parameters: Reals) -> Reals:
         """Return the probabilities, as in the paper."""
         return parameters
-
-    def free_coordinates(self, parameters: Reals) -> Reals:
-        """Return the probabilities without those of each variable's last level."""
-        return np.delete(parameters, self.offsets[1:] - 1, axis=-1)
 
     def back(self, coordinates: Floats) -> Floats:
         """Return probabilities that sum to one within each variable."""
@@ -302,7 +284,7 @@ class Categorical(Family):
         rules: Policy,
         known: Ints | None = None,
     ) -> Rounded:
-        """Return what may leave of the levels' counts: see `model.families.release_rounding`."""
+        """Return what may leave of the levels' counts: see `families.release_rounding`."""
         counts = release_rounding.whole_counts(cells, self.offsets, member)
         given = concentration, counts, self.offsets, rules
         worth = release_rounding.without_rare(cells, member, *given)

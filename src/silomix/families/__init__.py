@@ -5,18 +5,19 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from silomix.model.families.categorical import Categorical
-from silomix.model.families.gaussian import Gaussian
-from silomix.model.families.gaussian_full import FullGaussian
-from silomix.model.families.negative_binomial import NegativeBinomial
-from silomix.model.families.parameter import Parameter
-from silomix.model.families.poisson import Poisson
-from silomix.model.families.product import Product
-from silomix.model.families.student_t import StudentT
+from silomix.families.categorical import Categorical
+from silomix.families.drift import Drifts
+from silomix.families.gaussian import Gaussian
+from silomix.families.gaussian_full import FullGaussian
+from silomix.families.negative_binomial import NegativeBinomial
+from silomix.families.parameter import Parameter
+from silomix.families.poisson import Poisson
+from silomix.families.product import Product
+from silomix.families.student_t import StudentT
 
 if TYPE_CHECKING:
-    from silomix.model.families.family import Family
-    from silomix.model.families.numeric import NumberFamily
+    from silomix.families.family import Family
+    from silomix.families.numeric import NumberFamily
     from silomix.model.prior import Prior
     from silomix.model.schema import Schema
 
@@ -35,6 +36,11 @@ KINDS: dict[str, type[NumberFamily]] = {
 def all_kinds() -> list[str]:
     """Return the kinds of variables, in the order that they have in a schema."""
     return ["categorical", *KINDS]
+
+
+def has_drift(kind: str) -> bool:
+    """Tell whether silos may differ in variables of this kind: whether its family says how."""
+    return KINDS[kind].draw_own is not Drifts.draw_own
 
 
 def make_family(schema: Schema, prior: Prior) -> Product:

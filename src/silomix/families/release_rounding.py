@@ -51,10 +51,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import log_ndtr
 
+from silomix.families import dirichlet
+from silomix.families.columns import join, split
 from silomix.kernels import rounded_counts
 from silomix.kernels.arrays import Bools, Codes, Floats, Ints, Rng
-from silomix.model.families import dirichlet
-from silomix.model.families.family import join, split
 
 if TYPE_CHECKING:
     from silomix.study.policy import Policy
@@ -558,7 +558,8 @@ def draw_behind_sums(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
     shown = (said.base > 0)[:, None] & (said.concentration > 0)
     exact = np.where(np.repeat(shown, block.statistics, axis=1), 0.0, sums).sum(axis=0)
     if not shown.any():
-        return np.asarray(block.draw(block.posterior(exact + np.zeros((draws, 1))), rng))
+        updated = block.prior() + block.conjugate(exact)
+        return np.asarray(block.draw(np.tile(updated, (draws, 1)), rng))
     low, high = _rounded_alike(block, said, means, shown)
     words, drawn = len(block.statistic_words), []
     for v, own in enumerate(block.variables):
@@ -576,7 +577,7 @@ def draw_behind_sums(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
 
         about = split(sums.sum(axis=0), words)[v]
         few = about * min(1.0, GRID_ROWS / max(about[0], 1.0))
-        start = one.draw(one.posterior(np.tile(few, (GRID_STARTS, 1))), rng)
+        start = one.draw(np.tile(one.prior() + one.conjugate(few), (GRID_STARTS, 1)), rng)
         drawn.append(_draw_on_grid(log_density, start, draws, rng))
     return np.concatenate(drawn, axis=1)
 

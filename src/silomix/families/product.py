@@ -1,7 +1,7 @@
 """Blocks of variables side by side: the family that every study has.
 
 Columns are concatenated, block after block, and each method hands every block its own. See
-`silomix.model.families.family` for what the vectors and methods are.
+`silomix.families.family` for what the vectors and methods are.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from silomix.model.families.categorical import Categorical
-from silomix.model.families.family import Family
-from silomix.model.families.release_rounding import Rounded
+from silomix.families.categorical import Categorical
+from silomix.families.family import Family
+from silomix.families.release_rounding import Rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
     from silomix.model.schema import Shard, Variable
 
 # what the last axis of an argument is; one that all blocks get as it is; a shard; and a `Said`
-VARIABLE, PARAMETER, STATISTIC, NUMBER, AS_IT_IS, CELLS, SAID = range(7)
+VARIABLE, PARAMETER, STATISTIC, CONJUGATE, AS_IT_IS, CELLS, SAID = range(7)
 
 # steps of EM that sums of hidden rows take; each leaves about 0.4 of the way to go
 SETTLING = 8
@@ -109,7 +109,7 @@ class Product:
 
     parameters = of_variables("parameters")
     statistics = of_variables("statistics")
-    posterior_numbers = of_variables("posterior_numbers")
+    conjugates = of_variables("conjugates")
     leads = of_variables("leads")
 
     @property
@@ -140,9 +140,9 @@ class Product:
 
     @cached_property
     def _spans(self) -> list[tuple[slice, ...]]:
-        """For each block, where its variables, parameters, statistics and numbers are."""
+        """For each block, where its variables, parameters, statistics and χ are."""
         sizes = [
-            (len(b.variables), b.parameters.sum(), b.statistics.sum(), b.posterior_numbers.sum())
+            (len(b.variables), b.parameters.sum(), b.statistics.sum(), b.conjugates.sum())
             for b in self.blocks
         ]
         ends = np.cumsum([(0, 0, 0, 0), *sizes], axis=0)
@@ -185,7 +185,22 @@ class Product:
         """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
         shape = posterior.shape if draws is None else (draws, *posterior.shape)
         numbers = np.broadcast_to(posterior, shape)
-        return np.asarray(side_by_side(self.ask_blocks("draw", [NUMBER], numbers, rng)))
+        return np.asarray(side_by_side(self.ask_blocks("draw", [CONJUGATE], numbers, rng)))
+
+    def tells(self) -> Bools:
+        """Say which parameters tell clusters apart: (parameter,).
+
+        Of numbers the first of each variable; of levels all but the first of two, which mirrors
+        the other.
+        """
+        counts = np.repeat(self.parameters, self.parameters)
+        place = np.arange(len(counts)) - np.repeat(self.starts[:-1], self.parameters)
+        return np.where(self.shares(), place >= (counts == 2), place == 0)
+
+    def free_coordinates(self, parameters: Reals) -> Reals:
+        """Return coordinates without those of each variable's last level: (..., coordinate)."""
+        last = self.starts[1:] - 1
+        return np.delete(self.coordinates(parameters), last[self.shares()[last]], axis=-1)
 
     def settle(self, shard: Shard, features: Floats, shares: Floats) -> Floats:
         """Return what rows with these shares, (row, cluster), add up to: (cluster, statistic).
@@ -194,7 +209,7 @@ class Product:
         """
         sums = shares.T @ features
         for _ in range(SETTLING if self.always_hides else 0):
-            at = self.medians(self.posterior(sums))
+            at = self.medians(self.prior() + self.conjugate(sums))
             for cluster, own in enumerate(shares.T):
                 some = own > 0
                 features = self.expected_features(shard.some(some), at[[cluster]])[:, 0]
@@ -211,7 +226,6 @@ class Product:
         Family.disclose, AS_IT_IS, VARIABLE, AS_IT_IS, AS_IT_IS, VARIABLE, join=one_release
     )
     names = of_blocks(Family.names, join=one_list)
-    tells = of_blocks(Family.tells)
     shares = of_blocks(Family.shares)
     describe = of_blocks(Family.describe, PARAMETER)
     whole = of_blocks(Family.whole, PARAMETER)
@@ -222,19 +236,18 @@ class Product:
     places = of_blocks(Family.places, STATISTIC)
     inside = of_blocks(Family.inside, PARAMETER)
     prior = of_blocks(Family.prior)
-    posterior = of_blocks(Family.posterior, STATISTIC, NUMBER)
-    log_evidence = of_blocks(Family.log_evidence, STATISTIC, NUMBER)
+    conjugate = of_blocks(Family.conjugate, STATISTIC)
+    log_normaliser = of_blocks(Family.log_normaliser, CONJUGATE)
+    log_evidence = of_blocks(Family.log_evidence, STATISTIC, CONJUGATE)
     expected_natural = of_blocks(Family.expected_natural, STATISTIC)
     known = of_blocks(Family.known, STATISTIC)
     valid = of_blocks(Family.valid, STATISTIC)
     fit = of_blocks(Family.fit, PARAMETER)
     means = of_blocks(Family.means, STATISTIC, join=each_side_by_side)
-    medians = of_blocks(Family.medians, NUMBER)
-    variances = of_blocks(Family.variances, STATISTIC, VARIABLE)
+    medians = of_blocks(Family.medians, CONJUGATE)
     score = of_blocks(Family.score, PARAMETER, STATISTIC)
     log_prior = of_blocks(Family.log_prior, PARAMETER, join=one_prior)
     coordinates = of_blocks(Family.coordinates, PARAMETER)
-    free_coordinates = of_blocks(Family.free_coordinates, PARAMETER)
     back = of_blocks(Family.back, PARAMETER)
     log_affinity = of_blocks(Family.log_affinity, PARAMETER, PARAMETER)
     overlap = of_blocks(Family.overlap, STATISTIC, STATISTIC)

@@ -11,37 +11,34 @@ says of r about what n(κ + 1)/(n + κ + 1) rows say without drift. With the sil
 out a sum of counts is negative binomial, and table counts make it a Poisson of r again (Zhou and
 Carin, 2015).
 
-Per variable there is one parameter, the rate, two statistics, (n, Σx), and two numbers of the
-posterior, shape and rate of the gamma distribution.
+Per variable there is one parameter, the rate, and two statistics, (n, Σx). A gamma distribution
+of the rate has its rate with n, and its shape with Σx.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from scipy.special import bdtr, bdtrc, digamma, gammaincinv, gammaln, pdtrc
 
+from silomix.families.columns import SMALLEST, by_variable, flat
+from silomix.families.numeric import MOST_ROWS, NumberFamily, drifting
+from silomix.families.release_rounding import log_between
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
-from silomix.model.families.family import SMALLEST, by_variable, flat
-from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
-from silomix.model.families.release_rounding import log_between
 
 SHAPE = 0.5
 SMALLEST_MEAN = 0.01
 # counts leave as if none were more deviations of a Poisson variable above the location
 BOUND = 8.0
-# grid of the prior sizes of the rates of unrelated clusters, in rows, see `priors_near`
-SIZES = np.geomspace(1e-2, 1e3, 11)
 
 
 class Poisson(NumberFamily):
-    """A block of counts: see `silomix.model.families.family.Family`."""
+    """A block of counts: see `silomix.families.family.Family`."""
 
     word = "counts"
     support = "counts"
     parameter_words = ("rate",)
+    has_rules = True
 
     def log_base(self, cells: Floats) -> Floats:
         """Return −Σ ln x!: (row,)."""
@@ -53,30 +50,23 @@ class Poisson(NumberFamily):
         return flat(-rate, np.log(rate))
 
     def prior(self) -> Floats:
-        """Return the numbers of the prior: (posterior number,)."""
+        """Return rate and shape of the prior: (coordinate,)."""
         means = self.locations
-        return flat(np.full(len(means), SHAPE), SHAPE / np.maximum(means, SMALLEST_MEAN))
-
-    def posterior(self, statistics: Floats, prior: Floats | None = None) -> Floats:
-        """Return the numbers of the posterior: (..., posterior number)."""
-        n, total = by_variable(statistics, 2)
-        shape, rate = by_variable(self.prior() if prior is None else prior, 2)
-        return flat(shape + total, rate + n)
+        return flat(SHAPE / np.maximum(means, SMALLEST_MEAN), np.full(len(means), SHAPE))
 
     def draw(self, posterior: Reals, rng: Rng) -> Floats:
         """Draw rates: (..., parameter)."""
-        shape, rate = by_variable(posterior, 2)
+        rate, shape = by_variable(posterior, 2)
         return np.asarray(np.maximum(rng.standard_gamma(shape) / rate, SMALLEST))
 
-    def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
-        """Return log p(cells) without the factorials, rates integrated out: (..., variable)."""
-        a0, b0 = by_variable(self.prior() if prior is None else prior, 2)
-        a, b = by_variable(self.posterior(statistics, prior), 2)
-        return np.asarray(gammaln(a) - gammaln(a0) + a0 * np.log(b0) - a * np.log(b))
+    def log_normaliser(self, posterior: Floats) -> Floats:
+        """Return ln ∫ r^(a − 1) exp(−b r) dr: (..., variable)."""
+        b, a = by_variable(posterior, 2)
+        return np.asarray(gammaln(a) - a * np.log(b))
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior: (..., statistic)."""
-        a, b = by_variable(self.posterior(statistics), 2)
+        b, a = by_variable(self.prior() + statistics, 2)
         return flat(-a / b, digamma(a) - np.log(b))
 
     def fit(self, draws: Reals) -> Floats:
@@ -85,31 +75,15 @@ class Poisson(NumberFamily):
         A gamma's mean is a/b and its variance a/b². Draws are (draw, cluster, parameter).
         """
         rates = draws.astype(np.float64)
-        a0, b0 = by_variable(self.prior(), 2)
+        b0, a0 = by_variable(self.prior(), 2)
         mean = rates.mean(axis=0)
         b = np.minimum(mean / np.maximum(rates.var(axis=0), 1e-300), MOST_ROWS)
         return flat(np.maximum(b - b0, 1e-3), np.maximum(mean * b - a0, 0.0))
 
     def medians(self, posterior: Floats) -> Floats:
         """Return the medians of the rates: (..., parameter)."""
-        a, b = by_variable(posterior, 2)
+        b, a = by_variable(posterior, 2)
         return np.asarray(gammaincinv(a, 0.5) / b)
-
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of the roots of the rates: (..., parameter)."""
-        return 0.25 / (1.0 + concentration)
-
-    def score(self, parameters: Floats, statistics: Floats) -> Floats:
-        """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
-        n, total = by_variable(statistics, 2)
-        return np.asarray(total / np.maximum(parameters, SMALLEST) - n)
-
-    def log_prior(self, parameters: Floats) -> tuple[float, Floats, Floats]:
-        """Return the log density of the prior, and its gradient."""
-        rate = np.maximum(parameters, SMALLEST)
-        a, b = by_variable(self.prior(), 2)
-        value = (a - 1) * np.log(rate) - b * rate + a * np.log(b) - gammaln(a)
-        return 0.0, value, np.asarray((a - 1) / rate - b)
 
     def coordinates(self, parameters: Reals) -> Floats:
         """Return the roots of the rates, whose standard error hardly depends on them."""
@@ -136,14 +110,13 @@ class Poisson(NumberFamily):
     def shared_posterior(
         self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return the posterior numbers of the rates, silos' own integrated out by table counts."""
+        """Return χ of the rates, silos' own integrated out by table counts."""
         n, total = by_variable(statistics, 2)
         drifts, k = drifting(kappa[:, None, :])
         shapes = np.broadcast_to(np.where(drifts, k * parameters, np.inf), total.shape)
         tables = draw_all_tables(np.ascontiguousarray(shapes), total.astype(np.int64), rng)
         exposure = np.where(drifts, k * np.log1p(n / k), n).sum(axis=0)
-        shape, rate = by_variable(self.prior(), 2)
-        return flat(shape + tables.sum(axis=0), rate + exposure)
+        return self.prior() + flat(exposure, tables.sum(axis=0))
 
     def draw_own(self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own rates around the shared ones: (silo, chain, cluster, parameter)."""
@@ -154,20 +127,12 @@ class Poisson(NumberFamily):
 
     def near(self, statistics: Floats) -> Floats:
         """Return the posterior means of the rates: (..., parameter)."""
-        a, b = by_variable(self.posterior(statistics), 2)
+        b, a = by_variable(self.prior() + statistics, 2)
         return np.asarray(a / b)
 
     def spread(self, parameters: Floats) -> Floats:
         """Return the standard deviation of the counts: (..., variable)."""
         return np.sqrt(parameters)
-
-    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield priors around the mean of the clusters' rates, and what speaks against each."""
-        mean = np.maximum(self.near(statistics).mean(axis=0), SMALLEST)
-        usual = np.log(by_variable(self.prior(), 2)[1])
-        for size in SIZES:
-            apart = (np.log(size) - usual) / SIZE_SD
-            yield flat(size * mean, np.full(len(mean), size)), 0.5 * apart**2
 
     def bounds(self) -> tuple[Floats, Floats]:
         """Return zero, and `BOUND` deviations above the mean count: each (variable,)."""

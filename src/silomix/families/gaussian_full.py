@@ -10,8 +10,8 @@ A row with a missing cell says what its known cells say: its label is drawn by t
 then the missing cells given the label, for the sums.
 
 Variable j has the parameters (mean, sd, correlations with the variables before it), the statistics
-(n, Σx_j, Σx_j², Σx_j x_i of those before it), and the numbers (m, λ, ν, Ψ_jj, Ψ_ji) of the
-posterior. What belongs to the block and to no single variable stands with the first.
+(n, Σx_j, Σx_j², Σx_j x_i of those before it), and the conjugate coordinates (ν, λ, λm_j, S_jj,
+S_ji), S = Ψ + λ m mᵀ. What belongs to the block and to no single variable stands with the first.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from itertools import product
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, multigammaln
 
-from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
-from silomix.model.families.gaussian import (
+from silomix.families.gaussian import (
     LOG_2PI,
     MEAN_SIZES,
     PRIOR,
@@ -32,8 +31,8 @@ from silomix.model.families.gaussian import (
     SPREAD_SIZES,
     Gaussian,
 )
-from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
-from silomix.model.families.symmetric_columns import (
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, drifting
+from silomix.families.symmetric_columns import (
     halves,
     inverse,
     log_det,
@@ -44,6 +43,7 @@ from silomix.model.families.symmetric_columns import (
     unpack,
     with_diagonal,
 )
+from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
 
 # of a correlation: the matrix must stay positive definite in single precision
 MOST_CORRELATED = 0.9999
@@ -51,8 +51,10 @@ MOST_CORRELATED = 0.9999
 RIDGE = 0.01
 
 
-class FullGaussian(ExactFamily, Gaussian):
-    """A block of jointly normal variables: see `silomix.model.families.family.Family`."""
+class FullGaussian(Gaussian):
+    """A block of jointly normal variables: see `silomix.families.family.Family`."""
+
+    has_rules = False
 
     @property
     def size(self) -> int:
@@ -194,24 +196,21 @@ class FullGaussian(ExactFamily, Gaussian):
         return self._parameters(mean, positive(squares - outer(mean)))
 
     def prior(self) -> Floats:
-        """Return the numbers of the prior: (posterior number,)."""
+        """Return χ₀ of the prior: (coordinate,)."""
         m0, l0, a0, b0 = (np.full(self.size, number) for number in PRIOR)
-        return pack(m0, l0, 2 * a0 + self.size - 1, 2 * np.diag(b0))
+        return pack(2 * a0 + self.size - 1, l0, l0 * m0, 2 * np.diag(b0) + outer(m0) * l0)
 
-    def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Return the numbers of the posterior: (..., posterior number)."""
+    def conjugate(self, statistics: Array) -> Floats:
+        """Return what rows with these sums add to χ: n twice, Σx and Σxxᵀ."""
         n, total, squares = self._sums(statistics)
-        m0, l0, v0, scale = unpack(self.prior() if prior is None else prior, 3, self.size)
-        size = l0 + n[..., None]
-        mean = (l0 * m0 + total) / size
-        first, own = l0[..., :1, None], size[..., :1, None]
-        scale = scale + squares + first * outer(m0) - own * outer(mean)
-        return pack(mean, size, v0 + n[..., None], scale)
+        rows = n[..., None] + 0.0 * total
+        return pack(rows, rows, total, squares)
 
     def _numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
         """Return m; λ and ν, each (...,); and Ψ."""
-        m, size, v, scale = unpack(posterior, 3, self.size)
-        return m, size[..., 0], v[..., 0], scale
+        v, size, total, squares = unpack(posterior, 3, self.size)
+        mean = total / size
+        return mean, size[..., 0], v[..., 0], squares - size[..., :1, None] * outer(mean)
 
     def draw(self, posterior: Reals, rng: Rng) -> Floats:
         """Draw parameters: (..., parameter)."""
@@ -226,29 +225,21 @@ class FullGaussian(ExactFamily, Gaussian):
         covariances = root @ np.swapaxes(root, -1, -2)
         return self._parameters(m + steps / np.sqrt(size)[..., None], covariances)
 
-    def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Return log p(cells), parameters integrated out: (..., variable), each given those before.
+    def log_normaliser(self, posterior: Floats) -> Floats:
+        """Return the log of the integral over means and covariances, each given those before.
 
-        The first j variables have a normal–inverse-Wishart prior too, with ν − d + j.
+        The first j variables have a normal–inverse-Wishart law too, with ν − d + j.
         """
-        given = self.prior() if prior is None else prior
-        each = 1 + np.arange(self.size)
-
-        def parts(numbers: Floats) -> tuple[Floats, Floats]:
-            _, size, v, scale = self._numbers(numbers)
-            roots = np.diagonal(np.linalg.cholesky(scale), axis1=-2, axis2=-1)
-            own = 2.0 * np.log(roots)
-            before = np.cumsum(own, axis=-1) - own
-            degrees = v[..., None] - self.size + each
-            value = 0.5 * (degrees * own + before) - gammaln(0.5 * degrees)
-            return value + 0.5 * np.log(size)[..., None], degrees
-
-        (before, least), (after, most) = parts(given), parts(self.posterior(statistics, given))
-        return np.asarray(before - after - 0.5 * (most - least) * np.log(np.pi))
+        _, size, v, scale = self._numbers(posterior)
+        logs = 2.0 * np.log(np.diagonal(np.linalg.cholesky(scale), axis1=-2, axis2=-1))
+        before = np.cumsum(logs, axis=-1) - logs
+        degrees = v[..., None] - self.size + 1 + np.arange(self.size)
+        value = gammaln(0.5 * degrees) - 0.5 * (degrees * (logs + np.log(np.pi)) + before)
+        return np.asarray(value - 0.5 * np.log(size)[..., None])
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior: (..., statistic)."""
-        m, size, v, scale = self._numbers(self.posterior(statistics))
+        m, size, v, scale = self._numbers(self.prior() + self.conjugate(statistics))
         precision = v[..., None, None] * inverse(scale)
         logs = digamma(0.5 * (v[..., None] - np.arange(self.size))).sum(axis=-1) - log_det(scale)
         square = quadratic(precision, m) + self.size * (LOG_2PI - np.log(2.0) + 1.0 / size) - logs
@@ -293,13 +284,6 @@ class FullGaussian(ExactFamily, Gaussian):
         shapes = 0.5 * (v - self.size + 1.0)
         s = np.sqrt(0.5 * variances / gammaincinv(shapes, 0.5)[..., None])
         return pack(m, with_diagonal(scale / np.sqrt(outer(variances)), s))
-
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of mean, ln sd and atanh correlation: (..., parameter)."""
-        _, s, _, _ = self._matrices(self.from_moments(mean))
-        rows = 1.0 + concentration
-        entries = np.broadcast_to(1.0 / rows[..., :1, None], (*s.shape, self.size))
-        return pack(s * s / rows, with_diagonal(entries, 0.5 / rows))
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
@@ -401,17 +385,14 @@ class FullGaussian(ExactFamily, Gaussian):
     def shared_posterior(
         self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return the posterior numbers of (m, Σ), silos' own means integrated out, exactly."""
+        """Return χ of (m, Σ), silos' own means integrated out, exactly."""
         n, total, squares = self._sums(statistics)
         rows = n[..., None]
         shrunk = self.worth(rows, kappa[:, None, :])
         mean = np.divide(total, rows, out=np.zeros(total.shape), where=rows > 0)
         left = squares - ((1.0 - shrunk) * rows)[..., None] * outer(mean)
-        parts = (rows * shrunk + 0.0 * mean, total * shrunk, left)
-        found = self.posterior(pack(*(part.sum(axis=0) for part in parts)))
-        m, size, v, scale = unpack(found, 3, self.size)
-        _, _, v0, _ = self._numbers(self.prior())
-        return pack(m, size, v0 + rows.sum(axis=0) + 0.0 * v, scale)
+        parts = (rows + 0.0 * mean, rows * shrunk + 0.0 * mean, total * shrunk, left)
+        return self.prior() + pack(*(part.sum(axis=0) for part in parts))
 
     def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own means around the shared ones, with the shared covariances."""
@@ -443,7 +424,7 @@ class FullGaussian(ExactFamily, Gaussian):
         Their centre is the mean of the clusters' means, their typical covariance the mean of
         theirs.
         """
-        m, _, v, scale = self._numbers(self.posterior(statistics))
+        m, _, v, scale = self._numbers(self.prior() + self.conjugate(statistics))
         centre = m.mean(axis=0)
         typical = (scale / (v - self.size + 1.0)[:, None, None]).mean(axis=0)
         ones = np.ones(self.size)
@@ -451,4 +432,5 @@ class FullGaussian(ExactFamily, Gaussian):
             degrees = 2.0 * shape + self.size - 1.0
             apart = np.log(size / PRIOR[1]), np.log(shape / PRIOR[2])
             against = 0.5 * (np.square(apart) / SIZE_SD**2).sum()
-            yield pack(centre, size * ones, degrees * ones, 2.0 * shape * typical), against
+            squares = 2.0 * shape * typical + size * outer(centre)
+            yield pack(degrees * ones, size * ones, size * centre, squares), against

@@ -10,8 +10,7 @@ hardly moves a mean. A missing cell is left out.
 
 Under drift a silo's mean is N(m, σ²/(κ + 1)) and σ is shared.
 
-Per variable there are two parameters, mean and scale, four numbers of the posterior, (m, λ, a, b),
-and six statistics of a row with weight w:
+Per variable there are two parameters, mean and scale, and six statistics of a row with weight w:
 
     n           1
     v           1, in units of ν/(ν + 3)
@@ -31,10 +30,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import digamma, gammaln, stdtrit
 
+from silomix.families.columns import by_variable, flat, split
+from silomix.families.gaussian import LOG_2PI, Gaussian
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
-from silomix.model.families.family import by_variable, flat, split
-from silomix.model.families.gaussian import LOG_2PI, Gaussian
-from silomix.model.families.numeric import ExactFamily
 
 # ν: tails heavy enough for outliers, and a variance
 FREEDOM = 4.0
@@ -48,15 +46,17 @@ AT_ONCE = 8
 PLACES = stdtrit(FREEDOM, (np.arange(32) + 0.5) / 32)
 
 
-class StudentT(ExactFamily, Gaussian):
-    """A block of Student-t variables: see `silomix.model.families.family.Family`."""
+class StudentT(Gaussian):
+    """A block of Student-t variables: see `silomix.families.family.Family`."""
 
     parameter_words = ("mean", "scale")
     statistic_words = ("n", "Σv", "Σw", "Σh", "Σwx", "Σwx²")
     always_hides = True
+    extra = 0
+    has_rules = False
     spread_worth = OF_SCALE / OF_MEAN
 
-    def sums(self, statistics: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    def sums(self, statistics: Reals) -> tuple[Floats, Floats, Floats, Floats]:
         """Return Σv, Σw, Σwx and Σwx², in normal rows: each (..., variable)."""
         _, v, w, _, total, square = by_variable(statistics, 6)
         return v * OF_SCALE, w * OF_MEAN, total * OF_MEAN, square * OF_MEAN
@@ -65,6 +65,24 @@ class StudentT(ExactFamily, Gaussian):
         """Return the statistics of rows that stand in for draws, with these sums but for n."""
         rows = w / OF_MEAN
         return flat(rows, rows, rows, rows, total / OF_MEAN, square / OF_MEAN)
+
+    def conjugate(self, statistics: Floats) -> Floats:
+        """Return the sums, which χ has the columns of."""
+        return statistics
+
+    def parts(self, posterior: Reals) -> tuple[Floats, ...]:
+        """Return χ in parts: Σv, Σw, Σwx and Σwx², in normal rows."""
+        return self.sums(posterior)
+
+    def from_parts(self, n: Floats, w: Floats, total: Floats, square: Floats) -> Floats:
+        """Return χ with these parts: (..., coordinate)."""
+        none = np.zeros(np.shape(n))
+        scaled = w / OF_MEAN, none, total / OF_MEAN, square / OF_MEAN
+        return flat(none, n / OF_SCALE, *scaled)
+
+    def log_normaliser(self, posterior: Floats) -> Floats:
+        """Return that of normal rows, and what T · η lacks: (..., variable)."""
+        return np.asarray(super().log_normaliser(posterior) + self.left_out(posterior))
 
     def left_out(self, statistics: Floats) -> Floats:
         """Return Σh less what it has beside log p(x): (..., variable)."""
@@ -120,7 +138,7 @@ class StudentT(ExactFamily, Gaussian):
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior: (..., statistic)."""
-        m, size, a, b = by_variable(self.posterior(statistics), 4)
+        m, size, a, b = self.numbers(self.prior() + statistics)
         peak = 0.5 * (digamma(a) - np.log(b) - LOG_2PI)
         return self._eta(peak, m * m * a / b + 1.0 / size, m * a / b, a / b)
 
@@ -141,12 +159,6 @@ class StudentT(ExactFamily, Gaussian):
         """Return the sums of the fewer rows that say as much of the shared parameters."""
         worth = self.worth(self.sums(statistics)[1], kappa)
         return np.asarray(statistics * np.repeat(worth, self.statistics, axis=-1))
-
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of mean and ln scale: (..., parameter)."""
-        v, w, _, _ = self.sums(mean)
-        s = by_variable(self.from_moments(mean), 2)[1]
-        return flat(s * s / (1.0 + w * concentration), 0.5 / (1.0 + v * concentration))
 
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
         """Say what is wrong with parameters from elsewhere; nothing where all is well."""

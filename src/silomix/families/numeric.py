@@ -1,33 +1,41 @@
 """What families of numbers have in common: a family extends `NumberFamily` where it differs.
 
 As they stand, the defaults are those of one positive parameter, the mean of x, with (n, Σx) as
-statistics. `docs/explanation/families.md` writes such a family. Coordinates have no default: they
-must fit `back` and `variances`, so a family chooses the three together.
+statistics, and with h(θ) = 1/θ in `log_normaliser`: a family writes `natural`, `prior`,
+`log_normaliser`, `draw` and `fit`, as `docs/explanation/families.md` does. Until it writes
+`log_marginal`, `shared_posterior` and `draw_own`, studies in which silos may differ refuse it; and
+until it writes `bounds`, policies that round.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from silomix.model.families import release_rounding
-from silomix.model.families.family import SMALLEST, Family, by_variable, flat, split
-from silomix.model.families.release_rounding import CLUSTER, SILO, UNIFORM
+from silomix.families import release_rounding
+from silomix.families.columns import SMALLEST, by_variable, flat, lacks, split
+from silomix.families.family import Family
+from silomix.families.release_rounding import CLUSTER, SILO, UNIFORM
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals
     from silomix.study.policy import Policy
 
 # draws that hardly move say no more than this many rows
 MOST_ROWS = 1e9
+# grid of the prior sizes of unrelated clusters, in rows, see `priors_near`
+SIZES = np.geomspace(1e-2, 1e3, 11)
+# of which a median is taken where a family has no formula
+MEDIAN_DRAWS = 1001
 # the logs of the sizes of priors of unrelated clusters are normal around the usual, as wide as this
 SIZE_SD = 3.0
 
 
 class NumberFamily(Family):
-    """A block of numbers of one kind: see `silomix.model.families.family.Family`.
+    """A block of numbers of one kind: see `silomix.families.family.Family`.
 
     Attributes
     ----------
@@ -35,19 +43,19 @@ class NumberFamily(Family):
     units : "raw", with the mean of the cells as the study's location; "scaled" by location and
         scale, with mean and standard deviation as the parameters; or "parameter", where there are
         no cells.
-    has_rules : whether its sums can leave rounded; a policy that rounds refuses those that cannot.
+    has_rules : whether its sums can leave rounded, which takes `bounds`; a policy that rounds
+        refuses those that cannot.
     support : which cells there can be, a word of `SUPPORTS` in `silomix.model.numbers`.
-    parameter_words, statistic_words, posterior_words : what each variable has; the mean of x comes
-        first among the parameters, n among the statistics.
+    parameter_words, statistic_words : what each variable has; the mean of x comes first among the
+        parameters, n among the statistics.
     """
 
     word: ClassVar[str] = "numbers"
     units: ClassVar[Literal["scaled", "raw", "parameter"]] = "raw"
-    has_rules: ClassVar[bool] = True
+    has_rules: ClassVar[bool] = False
     support: ClassVar[Literal["all", "positive", "counts"]] = "positive"
     parameter_words: ClassVar[tuple[str, ...]] = ("mean",)
     statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx")
-    posterior_words: ClassVar[tuple[str, ...]] = ("shape", "rate")
 
     @property
     def pairs(self) -> Ints:
@@ -63,11 +71,6 @@ class NumberFamily(Family):
     def statistics(self) -> Ints:
         """How many statistics each variable has."""
         return len(self.statistic_words) + self.pairs
-
-    @property
-    def posterior_numbers(self) -> Ints:
-        """How many posterior numbers each variable has."""
-        return len(self.posterior_words) + self.pairs
 
     @property
     def locations(self) -> Floats:
@@ -109,9 +112,44 @@ class NumberFamily(Family):
         """Return how many rows have a cell: (..., variable)."""
         return statistics[..., np.cumsum(self.statistics) - self.statistics]
 
+    def medians(self, posterior: Floats) -> Floats:
+        """Return the medians of draws, always the same ones: (..., parameter)."""
+        many = np.broadcast_to(posterior, (MEDIAN_DRAWS, *posterior.shape))
+        return np.asarray(np.median(self.draw(many, np.random.default_rng(0)), axis=0))
+
+    def coordinates(self, parameters: Reals) -> Reals:
+        """Return the logs of the parameters: (..., parameter)."""
+        return np.log(np.maximum(parameters.astype(np.float64), SMALLEST))
+
+    def back(self, coordinates: Floats) -> Floats:
+        """Return the parameters at these coordinates."""
+        return np.exp(coordinates)
+
+    def spread(self, parameters: Floats) -> Floats:
+        """Return the standard deviation of x, in the units of the cells: (..., variable).
+
+        Its square is the slope of the mean in the natural parameter that goes with Σx.
+        """
+        step = 1e-4 * np.maximum(parameters, SMALLEST)
+        low, high = (self.natural(parameters + side)[..., 1::2] for side in (-step, step))
+        return np.sqrt(2.0 * step / (high - low))
+
+    def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
+        """Return the log density of the prior, χ₀ · η(θ) − ln θ − F(χ₀), and its gradient."""
+        at, prior = np.maximum(parameters, SMALLEST), self.prior()
+        value = sum(by_variable(self.natural(at) * prior, 2)) - np.log(at)
+        return 0.0, value - self.log_normaliser(prior), self.score(at, prior) - 1.0 / at
+
+    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Yield priors around the mean of the clusters' means, and what speaks against each."""
+        mean = np.maximum(self.near(statistics).mean(axis=0), SMALLEST)
+        usual = np.log(self.known(self.prior()))
+        for size in SIZES:
+            yield size * self.moments(mean), 0.5 * ((np.log(size) - usual) / SIZE_SD) ** 2
+
     def near(self, statistics: Floats) -> Floats:
         """Return parameters of rows with these sums, sensible ones for few rows or none."""
-        return self.medians(self.posterior(statistics))
+        return self.medians(self.prior() + self.conjugate(statistics))
 
     def nothing(self) -> Floats:
         """Return the mean statistics that the prior has: (statistic,)."""
@@ -196,30 +234,17 @@ class NumberFamily(Family):
         own = (concentration > 0) | (not rules.has_rules)
         return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
-    disclose, breach = release_rounding.disclose_sums, release_rounding.breach_sums
-    draw_behind = release_rounding.draw_behind_sums
-
-    @abstractmethod
-    def spread(self, parameters: Floats) -> Floats:
-        """Return the standard deviation of x, in the units of the cells: (..., variable)."""
-
-    @abstractmethod
-    def bounds(self) -> tuple[Floats, Floats]:
-        """Return the smallest and largest value that leave as they are, each (variable,)."""
-
-
-class ExactFamily(NumberFamily):
-    """A block of numbers whose sums no rule can round: policies that round refuse the study."""
-
-    has_rules = False
+    disclose, draw_behind = release_rounding.disclose_sums, release_rounding.draw_behind_sums
 
     def breach(self, mean: Floats, concentration: Floats, known: Ints, rules: Policy) -> str:
-        """Say that no rule lets them out, whatever the release claims."""
-        return f"has {self.word} that leave only where no rule is set"
+        """Say what released numbers have that no rule lets out; nothing where all is well."""
+        if not self.has_rules:
+            return f"has {self.word} that leave only where no rule is set"
+        return release_rounding.breach_sums(self, mean, concentration, known, rules)
 
     def bounds(self) -> tuple[Floats, Floats]:
-        """Never asked for, as there are no rules."""
-        raise NotImplementedError
+        """Return the smallest and largest value that leave as they are, each (variable,)."""
+        raise lacks(self, "bounds")
 
 
 def drifting(kappa: Floats) -> tuple[Bools, Floats]:

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy.special import expit, logit
 
+from silomix.families.columns import by_variable, flat
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
 from silomix.kernels.arrays import Floats, Reals, Rng
-from silomix.model.families.family import by_variable, flat
-from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
 
 # rows that a prior is worth which nobody stated
 PRIOR_ROWS = 0.01
@@ -38,14 +38,13 @@ TRANSFORMS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Float
 }
 
 
-class Parameter(ExactFamily):
-    """A block of parameters: see `silomix.model.families.family.Family`."""
+class Parameter(NumberFamily):
+    """A block of parameters: see `silomix.families.family.Family`."""
 
     word = "parameters"
     units = "parameter"
     support = "all"
     parameter_words = ("value",)
-    posterior_words = ("mean", "precision")
 
     def describe(self, parameters: Reals) -> Floats:
         """Return the values, as the silos know them: a scale by itself, not its logarithm."""
@@ -67,34 +66,27 @@ class Parameter(ExactFamily):
         return parameters
 
     def prior(self) -> Floats:
-        """Return the numbers of the prior: (posterior number,)."""
+        """Return precision, and precision times mean, of the prior: (coordinate,)."""
         stated = [v.prior or (v.location, v.scale / np.sqrt(PRIOR_ROWS)) for v in self.variables]
         mean, sd = np.array(stated).T
-        return flat((mean - self.locations) / self.scales, (self.scales / sd) ** 2)
-
-    def posterior(self, statistics: Floats, prior: Floats | None = None) -> Floats:
-        """Return the numbers of the posterior: (..., posterior number)."""
-        n, total = by_variable(statistics, 2)
-        mean, precision = by_variable(self.prior() if prior is None else prior, 2)
-        return flat((precision * mean + total) / (precision + n), precision + n)
+        precision = (self.scales / sd) ** 2
+        return flat(precision, precision * (mean - self.locations) / self.scales)
 
     def draw(self, posterior: Reals, rng: Rng) -> Floats:
         """Draw parameters: (..., parameter)."""
-        mean, precision = by_variable(posterior, 2)
-        return np.asarray(mean + rng.standard_normal(mean.shape) / np.sqrt(precision))
+        precision, total = by_variable(posterior, 2)
+        steps = rng.standard_normal(total.shape) / np.sqrt(precision)
+        return np.asarray(total / precision + steps)
 
-    def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
-        """Return ln ∫ exp(−n θ²/2 + θ S) p(θ) dθ: (..., variable)."""
-        start = by_variable(self.prior() if prior is None else prior, 2)
-        end = by_variable(self.posterior(statistics, prior), 2)
-        first, last = (
-            0.5 * (precision * m * m - np.log(precision)) for m, precision in (start, end)
-        )
-        return np.asarray(last - first)
+    def log_normaliser(self, posterior: Floats) -> Floats:
+        """Return ln ∫ exp(−n θ²/2 + θ S) dθ: (..., variable)."""
+        n, total = by_variable(posterior, 2)
+        return np.asarray(0.5 * (total * total / n - np.log(n)))
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior: (..., statistic)."""
-        mean, precision = by_variable(self.posterior(statistics), 2)
+        precision, total = by_variable(self.prior() + statistics, 2)
+        mean = total / precision
         return flat(-0.5 * (mean * mean + 1.0 / precision), mean)
 
     def valid(self, statistics: Floats) -> Floats:
@@ -108,23 +100,20 @@ class Parameter(ExactFamily):
         Draws are (draw, cluster, parameter).
         """
         drawn = draws.astype(np.float64)
-        mean, precision = by_variable(self.prior(), 2)
         known = np.minimum(1.0 / np.maximum(drawn.var(axis=0), 1e-300), MOST_ROWS)
+        precision, total = by_variable(self.prior(), 2)
         n = np.maximum(known - precision, FEWEST_ROWS)
-        return flat(n, (n + precision) * drawn.mean(axis=0) - precision * mean)
+        return flat(n, (n + precision) * drawn.mean(axis=0) - total)
 
     def medians(self, posterior: Floats) -> Floats:
         """Return the medians of the parameters, their means: (..., parameter)."""
-        return by_variable(posterior, 2)[0]
-
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances: (..., parameter)."""
-        return np.asarray(1.0 / (PRIOR_ROWS + concentration))
+        precision, total = by_variable(posterior, 2)
+        return total / precision
 
     def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
         """Return the log density of the prior, and its gradient."""
-        mean, precision = by_variable(self.prior(), 2)
-        apart = parameters - mean
+        precision, total = by_variable(self.prior(), 2)
+        apart = parameters - total / precision
         value = 0.5 * (np.log(precision / (2 * np.pi)) - precision * apart * apart)
         return 0.0, float(value.sum()), -precision * apart
 
@@ -140,10 +129,6 @@ class Parameter(ExactFamily):
         """Return nothing: a parameter can be any number."""
         return ""
 
-    def log_affinity(self, one: Floats, other: Floats) -> Floats:
-        """Return about the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
-        return np.asarray(-((one - other) ** 2) / 8.0)
-
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(silo | θ, κ), the silo's own θ integrated out: (..., variable)."""
         n, total = by_variable(statistics, 2)
@@ -156,8 +141,8 @@ class Parameter(ExactFamily):
     def shared_posterior(
         self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return the posterior numbers of θ, silos' own integrated out, exactly."""
-        return self.posterior(self.discount(statistics, kappa[:, None, :]).sum(axis=0))
+        """Return χ of θ, silos' own integrated out, exactly."""
+        return self.prior() + self.discount(statistics, kappa[:, None, :]).sum(axis=0)
 
     def draw_own(self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own θ around the shared one."""
@@ -178,4 +163,4 @@ class Parameter(ExactFamily):
         centre = self.near(statistics).mean(axis=0)
         for size in SIZES:
             against = 0.5 * (np.log(size / PRIOR_ROWS) / SIZE_SD) ** 2
-            yield flat(*np.broadcast_arrays(centre, size)), against
+            yield size * self.moments(centre), against

@@ -15,7 +15,7 @@ Under drift a silo's mean is normal around the shared one, N(m, σ²/(κ + 1)), 
 silo of n rows says of m what n(κ + 1)/(n + κ + 1) rows say without drift.
 
 Per variable there are two parameters, mean and standard deviation, three statistics, (n, Σx, Σx²),
-and four numbers of the posterior, (m, λ, a, b).
+and four conjugate coordinates, (2a, λ, λm, 2b + λm²), to which rows add (n, n, Σx, Σx²).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, logsumexp, ndtr, ndtri
 
+from silomix.families.columns import by_variable, flat
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
+from silomix.families.release_rounding import SAME, log_between
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
-from silomix.model.families.family import by_variable, flat
-from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
-from silomix.model.families.release_rounding import SAME, log_between
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
 # of a posterior: sums of squares are differences, and may come out below zero
@@ -51,21 +51,44 @@ SPREAD_SIZES = np.array([1.5, 5.0, 20.0, 100.0])
 
 
 class Gaussian(NumberFamily):
-    """A block of normal variables: see `silomix.model.families.family.Family`."""
+    """A block of normal variables: see `silomix.families.family.Family`."""
 
     units = "scaled"
     support = "all"
     parameter_words = ("mean", "sd")
     statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx", "Σx²")
-    posterior_words = ("m", "λ", "a", "b")
+    extra = 1
+    has_rules = True
 
     # rows that a spread is worth, of each that the mean is
     spread_worth: ClassVar[float] = 1.0
 
-    def sums(self, statistics: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    def sums(self, statistics: Reals) -> tuple[Floats, Floats, Floats, Floats]:
         """Return rows, what they weigh, which is as many, Σx and Σx²: each (..., variable)."""
         n, total, square = by_variable(statistics, 3)
         return n, n, total, square
+
+    def conjugate(self, statistics: Floats) -> Floats:
+        """Return what rows with these sums add to χ: n twice, Σx and Σx²."""
+        return self.from_parts(*self.sums(statistics))
+
+    def parts(self, posterior: Reals) -> tuple[Floats, ...]:
+        """Return χ in parts, rows for the spread and for the mean, Σx and Σx²."""
+        return by_variable(posterior, 4)
+
+    def from_parts(self, n: Floats, w: Floats, total: Floats, square: Floats) -> Floats:
+        """Return χ with these parts: (..., coordinate)."""
+        return flat(n, w, total, square)
+
+    def numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return m, λ, a and b of the normal–inverse-gamma law χ: each (..., variable)."""
+        n, w, total, square = self.parts(posterior)
+        mean = total / w
+        return mean, w, 0.5 * n, np.maximum(0.5 * (square - total * mean), SMALLEST_B)
+
+    def from_numbers(self, m: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
+        """Return χ of the normal–inverse-gamma law with these m, λ, a and b: (..., coordinate)."""
+        return self.from_parts(2 * a, size, size * m, 2 * b + size * m * m)
 
     def left_out(self, statistics: Floats) -> Floats | float:
         """Return what sums of log p(x) have beside those of a normal density: nothing."""
@@ -123,36 +146,23 @@ class Gaussian(NumberFamily):
         return parameters
 
     def prior(self) -> Floats:
-        """Return the numbers of the prior: (posterior number,)."""
-        return np.tile(PRIOR, len(self.variables))
-
-    def posterior(self, statistics: Floats, prior: Floats | None = None) -> Floats:
-        """Return the numbers of the posterior: (..., posterior number)."""
-        n, w, total, square = self.sums(statistics)
-        m0, l0, a0, b0 = by_variable(self.prior() if prior is None else prior, 4)
-        size = l0 + w
-        mean = (l0 * m0 + total) / size
-        b = b0 + 0.5 * (square + l0 * m0 * m0 - size * mean * mean)
-        return flat(mean, size, a0 + 0.5 * n, np.maximum(b, SMALLEST_B))
+        """Return χ₀: three rows for the spread, a hundredth of one for the mean."""
+        return self.from_numbers(*(np.full(len(self.variables), number) for number in PRIOR))
 
     def draw(self, posterior: Reals, rng: Rng) -> Floats:
         """Draw parameters: (..., parameter)."""
-        m, size, a, b = by_variable(posterior, 4)
+        m, size, a, b = self.numbers(posterior)
         s = np.sqrt(b / np.maximum(rng.standard_gamma(a), SMALLEST_GAMMA))
         return flat(m + s / np.sqrt(size) * rng.standard_normal(m.shape), s)
 
-    def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
-        """Return log p(cells), or a bound of it, parameters integrated out: (..., variable)."""
-        n, _, _, _ = self.sums(statistics)
-        _, l0, a0, b0 = by_variable(self.prior() if prior is None else prior, 4)
-        _, size, a, b = by_variable(self.posterior(statistics, prior), 4)
-        spread = gammaln(a) - gammaln(a0) + a0 * np.log(b0) - a * np.log(b)
-        normal = 0.5 * np.log(l0 / size) + spread - 0.5 * n * LOG_2PI
-        return np.asarray(normal + self.left_out(statistics))
+    def log_normaliser(self, posterior: Floats) -> Floats:
+        """Return the log of the integral over mean and variance: (..., variable)."""
+        _, size, a, b = self.numbers(posterior)
+        return np.asarray(gammaln(a) - a * (np.log(b) + LOG_2PI) - 0.5 * np.log(size))
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior: (..., statistic)."""
-        m, size, a, b = by_variable(self.posterior(statistics), 4)
+        m, size, a, b = self.numbers(self.prior() + self.conjugate(statistics))
         precision, log_precision = a / b, digamma(a) - np.log(b)
         constant = 0.5 * (log_precision - LOG_2PI - precision * m * m - 1.0 / size)
         return flat(constant, precision * m, -0.5 * precision)
@@ -171,7 +181,7 @@ class Gaussian(NumberFamily):
         With members that are certain, Var m = E σ²/λ. Draws are (draw, cluster, parameter).
         """
         m, s = by_variable(draws.astype(np.float64), 2)
-        _, l0, a0, b0 = by_variable(self.prior(), 4)
+        _, l0, a0, b0 = self.numbers(self.prior())
         variance, mean = (s * s).mean(axis=0), m.mean(axis=0)
         size = np.minimum(variance / np.maximum(m.var(axis=0), 1e-300), MOST_ROWS)
         w = np.maximum(size - l0, 1e-3)
@@ -183,14 +193,8 @@ class Gaussian(NumberFamily):
 
     def medians(self, posterior: Floats) -> Floats:
         """Return the medians of the parameters: (..., parameter)."""
-        m, _, a, b = by_variable(posterior, 4)
+        m, _, a, b = self.numbers(posterior)
         return flat(m, np.sqrt(b / gammaincinv(a, 0.5)))
-
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of mean and ln sd: (..., parameter)."""
-        _, x, square = by_variable(mean, 3)
-        rows = 1.0 + concentration
-        return flat(np.maximum(square - x * x, SMALLEST_B) / rows, 0.5 / rows)
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
@@ -203,7 +207,7 @@ class Gaussian(NumberFamily):
     def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
         """Return the log density of the prior in (mean, sd), and its gradient."""
         m, s = by_variable(parameters, 2)
-        m0, l0, a0, b0 = by_variable(self.prior(), 4)
+        m0, l0, a0, b0 = self.numbers(self.prior())
         precision, apart = s**-2.0, m - m0
         normal = 0.5 * (np.log(l0) - LOG_2PI - l0 * apart * apart * precision) - np.log(s)
         # dσ² = 2σ dσ
@@ -250,15 +254,13 @@ class Gaussian(NumberFamily):
     def shared_posterior(
         self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return the posterior numbers of (m, σ), silos' own means integrated out, exactly."""
+        """Return χ of (m, σ), silos' own means integrated out, exactly."""
         n, w, total, square = self.sums(statistics)
         shrunk = self.worth(w, kappa[:, None, :])
         mean = _mean(w, total)
         weight, weighted = (w * shrunk).sum(axis=0), (total * shrunk).sum(axis=0)
         squares = (square - (1.0 - shrunk) * total * mean).sum(axis=0)
-        found = self.posterior(self.from_sums(weight, weight, weighted, squares))
-        found[..., 2::4] = PRIOR[2] + 0.5 * n.sum(axis=0)
-        return found
+        return self.prior() + self.from_parts(n.sum(axis=0), weight, weighted, squares)
 
     def draw_own(self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own means around the shared ones, with the shared spreads."""
@@ -293,12 +295,12 @@ class Gaussian(NumberFamily):
         Their centre is the mean of the clusters' means, their typical variance the mean of theirs
         on the scale of logarithms.
         """
-        m, _, a, b = by_variable(self.posterior(statistics), 4)
+        m, _, a, b = self.numbers(self.prior() + self.conjugate(statistics))
         centre, variance = m.mean(axis=0), np.exp(np.log(b / a).mean(axis=0))
         for size, shape in product(MEAN_SIZES, SPREAD_SIZES):
             numbers = np.broadcast_arrays(centre, size, shape, shape * variance)
             apart = np.log(size / PRIOR[1]), np.log(shape / PRIOR[2])
-            yield flat(*numbers), 0.5 * (np.square(apart) / SIZE_SD**2).sum()
+            yield self.from_numbers(*numbers), 0.5 * (np.square(apart) / SIZE_SD**2).sum()
 
     def bounds(self) -> tuple[Floats, Floats]:
         """Return `BOUND` on both sides of the location: each (variable,)."""

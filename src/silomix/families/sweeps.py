@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.families.rows import Rows, draw_weights, stream
 from silomix.kernels import feature_rows, gibbs_sweep
 from silomix.kernels.compilation import ranges
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
 from silomix.kernels.layout import BLOCK, KeptDraws, make_workspace
 from silomix.kernels.random_numbers import fold
-from silomix.model.families.rows import Rows, draw_weights, stream
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Bytes
     from silomix.model.draws import Schedule
-    from silomix.model.families.product import Product
     from silomix.model.schema import Shard
 
 
@@ -141,11 +141,12 @@ class FeatureChain:
     def advance(self, sweeps: range, when: Schedule, kept: KeptDraws, _: Executor | None) -> None:
         """Run sweeps in place, as `CategoryChain` does; one thread takes all rows."""
         plan, family = self.plan, self.plan.rows.family
+        prior = family.prior()
         for sweep in sweeps:
             below = fold(self.key, sweep)
             rng = stream(below, PARAMETERS)
             weights = draw_weights(plan.alpha + self.members, rng)
-            parameters = family.draw(family.posterior(self.statistics), rng)
+            parameters = family.draw(prior + family.conjugate(self.statistics), rng)
             out = self.labels, self.members, self.statistics
             found = plan.rows.draw_chain(fold(below, LABELS), np.log(weights), parameters, out)
             self.drawn[:], log_likelihood = found

@@ -16,9 +16,10 @@ integrated out: α is drawn given m, by closed marginals, and m given α by tabl
 Carin, 2015), a beta variable for each silo (Escobar and West, 1995) and a gamma variable for the
 prior, which make it gamma distributed.
 
-Per variable there are two parameters, mean and dispersion; the statistics n, Σx and ΣL at each α
-but 0; and the numbers of the posterior: shape and rate, whether m is gamma distributed with these
-at any α, as under drift, and the log probability of each α.
+Per variable there are two parameters, mean and dispersion, and the statistics n, Σx and ΣL at each
+α but 0. Their conjugate coordinates are rate, shape and the log weight of each α, over that of 0
+and times the `log_integral` of m given it; and, last, whether m is gamma distributed with rate
+and shape at any α, as under drift.
 """
 
 from __future__ import annotations
@@ -28,29 +29,40 @@ from functools import cache
 from itertools import product
 
 import numpy as np
-from scipy.special import betaincinv, betaln, digamma, gammaincinv, gammaln, logsumexp, softmax
+from scipy.special import (
+    betaincinv,
+    betaln,
+    digamma,
+    gammaincinv,
+    gammaln,
+    log_softmax,
+    logsumexp,
+    softmax,
+)
 
+from silomix.families.columns import SMALLEST, by_variable, draw_places, flat, join, split
+from silomix.families.numeric import MOST_ROWS, SIZE_SD, SIZES, NumberFamily, drifting
+from silomix.families.poisson import SHAPE, SMALLEST_MEAN, Poisson
 from silomix.kernels.arrays import Array, Floats, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
-from silomix.model.families.family import SMALLEST, by_variable, draw_places, flat, join, split
-from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
-from silomix.model.families.poisson import SHAPE, SIZES, SMALLEST_MEAN, Poisson
 
 # Steps this small lose little at any α between: a cluster is not cut in two to make up for it.
 DISPERSIONS = np.append(0.0, 2.0 ** np.linspace(-6.0, 4.0, 17))
 POINTS = len(DISPERSIONS)
+# log odds of a dispersion that was drawn
+CERTAIN = 1e30
 # of the dispersion's coordinate: one row tells as much of it as of the root of a mean
 ROOT_8 = np.sqrt(8.0)
 
 
-class NegativeBinomial(ExactFamily):
-    """A block of counts: see `silomix.model.families.family.Family`."""
+class NegativeBinomial(NumberFamily):
+    """A block of counts: see `silomix.families.family.Family`."""
 
     word = "counts"
     support = "counts"
     parameter_words = ("mean", "dispersion")
     statistic_words = ("n", "Σx", *(f"ΣL at {alpha:.3g}" for alpha in DISPERSIONS[1:]))
-    posterior_words = ("shape", "rate", "gamma", *(f"log p({a:.3g})" for a in DISPERSIONS))
+    extra = 1
     log_base = Poisson.log_base
 
     def _sums(self, statistics: Array) -> tuple[Floats, Floats, Floats]:
@@ -60,8 +72,22 @@ class NegativeBinomial(ExactFamily):
 
     def _numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
         """Return shape, rate, whether gamma, and log probabilities: (..., variable, point)."""
-        numbers = split(posterior, POINTS + 3)
-        return numbers[..., 0], numbers[..., 1], numbers[..., 2], numbers[..., 3:]
+        rate, shape, logs, gamma = self._weights(posterior)
+        return shape, rate, gamma, log_softmax(logs, axis=-1)
+
+    def _weights(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return rate, shape, log weights of the dispersions, and whether gamma."""
+        numbers = split(posterior, POINTS + 2)
+        rate, shape = numbers[..., 0], numbers[..., 1]
+        logs = log_integral(shape[..., None], rate[..., None])
+        logs[..., 1:] += numbers[..., 2:-1]
+        return rate, shape, logs, numbers[..., -1]
+
+    def _from_numbers(self, shape: Floats, rate: Floats, logs: Floats) -> Floats:
+        """Return χ with these log probabilities of the dispersions: (..., coordinate)."""
+        weights = logs - log_integral(shape[..., None], rate[..., None])
+        ratios = weights[..., 1:] - weights[..., :1]
+        return join([rate, shape], np.concatenate([ratios, 0.0 * ratios[..., :1]], axis=-1))
 
     def _parameters(self, parameters: Reals) -> tuple[Floats, Floats]:
         m, alpha = by_variable(parameters.astype(np.float64), 2)
@@ -123,28 +149,20 @@ class NegativeBinomial(ExactFamily):
         return flat(np.log(m / mean), next(logs) - next(logs))
 
     def prior(self) -> Floats:
-        """Return the numbers of the prior: (posterior number,)."""
+        """Return χ₀ of the prior: (coordinate,)."""
         means = np.maximum(self.locations, SMALLEST_MEAN)
         same = np.full((len(means), POINTS), -np.log(POINTS))
-        return join([np.full(len(means), SHAPE), SHAPE / means, 0.0 * means], same)
+        return self._from_numbers(np.full(len(means), SHAPE), SHAPE / means, same)
 
-    def _update(self, statistics: Array, prior: Floats | None) -> tuple[Floats, ...]:
-        """Return shape, rate, log p(α, cells), (..., variable, point), and log p(cells)."""
-        n, total, rising = self._sums(statistics)
-        a, b, _, logs = self._numbers(self.prior() if prior is None else prior)
-        laws = [(a, b), (a + total, b + n)]
-        before, after = (log_normaliser(s[..., None], t[..., None]) for s, t in laws)
-        joint = logs + (rising + after - before)
-        return *laws[1], joint, np.logaddexp.reduce(joint, -1) - np.logaddexp.reduce(logs, -1)
+    def conjugate(self, statistics: Array) -> Floats:
+        """Return what rows with these sums add to χ: the sums, and none to whether gamma."""
+        sums = split(statistics, POINTS + 1)
+        rising = np.concatenate([sums[..., 2:], np.zeros((*sums.shape[:-1], 1))], axis=-1)
+        return join([sums[..., 0], sums[..., 1]], rising)
 
-    def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Return the numbers of the posterior: (..., posterior number)."""
-        shape, rate, joint, evidence = self._update(statistics, prior)
-        return join([shape, rate, np.zeros(shape.shape)], joint - evidence[..., None])
-
-    def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Return log p(cells) without the factorials, parameters integrated out."""
-        return self._update(statistics, prior)[3]
+    def log_normaliser(self, posterior: Floats) -> Floats:
+        """Return the log of the integral over m, added up over α: (..., variable)."""
+        return np.asarray(logsumexp(self._weights(posterior)[2], axis=-1))
 
     def draw(self, posterior: Reals, rng: Rng) -> Floats:
         """Draw parameters: (..., parameter)."""
@@ -154,7 +172,7 @@ class NegativeBinomial(ExactFamily):
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior: (..., statistic)."""
-        shape, rate, _, logs = self._numbers(self.posterior(statistics))
+        shape, rate, _, logs = self._numbers(self.prior() + self.conjugate(statistics))
         a, b = shape[..., None], rate[..., None]
         masses, alpha, r = np.exp(logs), DISPERSIONS[1:], 1.0 / DISPERSIONS[1:]
         both = digamma(a + r * b + 1.0)
@@ -195,12 +213,6 @@ class NegativeBinomial(ExactFamily):
         below = (np.cumsum(masses, axis=-1) < 0.5).sum(axis=-1)
         return flat((masses * means).sum(axis=-1), DISPERSIONS[below])
 
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of the coordinates: (..., parameter)."""
-        m, alpha = self._parameters(self.from_moments(mean))
-        rows = 0.25 / (1.0 + concentration)
-        return flat((1.0 + alpha * m) * rows, rows)
-
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
         m, alpha = self._parameters(parameters)
@@ -216,7 +228,7 @@ class NegativeBinomial(ExactFamily):
         a, b, m = a[..., None], b[..., None], m[..., None]
         softer = log1p_over(m)
         law = (a - 1.0) * np.log(m) - ((a + 1.0) * DISPERSIONS + b) * softer
-        return logs + law - log_normaliser(a, b)
+        return logs + law - log_integral(a, b)
 
     def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
         """Return the log density of the prior, and its gradient."""
@@ -248,7 +260,7 @@ class NegativeBinomial(ExactFamily):
         n, total, rising = self._sums(statistics)
         m, alpha = self._parameters(parameters)
         drifts, k = drifting(kappa)
-        own = log_normaliser(k * m + total, k + n, alpha) - log_normaliser(k * m, k, alpha)
+        own = log_integral(k * m + total, k + n, alpha) - log_integral(k * m, k, alpha)
         same = total * np.log(m) - (n + alpha * total) * log1p_over(m, alpha)
         parts, _ = self._between(alpha)
         return np.asarray(np.where(drifts, own, same) + (parts * rising).sum(axis=-1))
@@ -256,7 +268,7 @@ class NegativeBinomial(ExactFamily):
     def shared_posterior(
         self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return the posterior numbers of m with α drawn, silos' own m integrated out.
+        """Return χ of m with α drawn, silos' own m integrated out.
 
         Where silos do not differ, those of both. Of p(silo | m, α), Γ(km + Σx)/Γ(km) is made a
         power of m by table counts, k = κ + 1, and Γ(km + kr + 1)/Γ(km + kr + 1 + Σx + nr) an
@@ -268,8 +280,8 @@ class NegativeBinomial(ExactFamily):
         drifts, k = drifting(kappa[:, None, :])
         logs = self._log_means(m) + rising.sum(axis=0)
         for place, point in enumerate(DISPERSIONS):
-            after = log_normaliser(k * m + total, k + n, point)
-            logs[..., place] += (after - log_normaliser(k * m, k, point)).sum(axis=0)
+            after = log_integral(k * m + total, k + n, point)
+            logs[..., place] += (after - log_integral(k * m, k, point)).sum(axis=0)
         alpha = DISPERSIONS[draw_places(logs, rng)]
         some, curved = np.where(alpha > 0, alpha, 1.0), alpha > 0
         shapes = np.broadcast_to(k * m, total.shape)
@@ -277,12 +289,13 @@ class NegativeBinomial(ExactFamily):
         odds = rng.standard_gamma(total + n / some) / rng.standard_gamma(shapes + k / some + 1.0)
         exposure = k * np.log1p(np.where(curved, odds, n / k)).sum(axis=0)
         pull = some * rng.standard_gamma(a + b / some + 1.0) / (1.0 + some * m)
-        # as good as −∞, also in single precision
-        drawn = np.where(alpha[..., None] == DISPERSIONS, 0.0, -1e30)
         rate = exposure + np.where(curved, pull, b)
-        numbers = join([a + tables.sum(axis=0), rate, np.ones(m.shape)], drawn)
-        alike = self.posterior(statistics.sum(axis=0))
-        return np.where(np.repeat(drifts, self.posterior_numbers, axis=-1), numbers, alike)
+        drawn = np.where(alpha[..., None] == DISPERSIONS[1:], CERTAIN, -CERTAIN)
+        gamma = np.ones((*m.shape, 1))
+        shape = a + tables.sum(axis=0)
+        numbers = join([rate, shape], np.concatenate([drawn, gamma], axis=-1))
+        alike = self.prior() + self.conjugate(statistics.sum(axis=0))
+        return np.where(np.repeat(drifts, self.conjugates, axis=-1), numbers, alike)
 
     def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own means around the shared ones, with the shared dispersions."""
@@ -302,14 +315,14 @@ class NegativeBinomial(ExactFamily):
 
         Their dispersions are those of the prior, or such as the clusters have.
         """
-        shape, rate, _, logs = self._numbers(self.posterior(statistics))
+        shape, rate, _, logs = self._numbers(self.prior() + self.conjugate(statistics))
         mean = (shape / rate).mean(axis=0)
-        _, usual, no, same = self._numbers(self.prior())
+        _, usual, _, same = self._numbers(self.prior())
         alike = logsumexp(np.concatenate([logs, same[None]]), axis=0) - np.log(len(logs) + 1.0)
         for size, known in product(SIZES, (same, alike)):
             against = 0.5 * ((np.log(size) - np.log(usual)) / SIZE_SD) ** 2
             shapes, rates = np.broadcast_arrays(size * mean, size)
-            yield join([shapes, rates, no], known), against
+            yield self._from_numbers(shapes, rates, known), against
 
 
 def log_rising(x: Floats) -> Floats:
@@ -324,7 +337,7 @@ def log1p_over(m: Floats, alpha: Floats = DISPERSIONS) -> Floats:
     return np.where(alpha > 0, np.log1p(some * m) / some, m)
 
 
-def log_normaliser(shape: Floats, rate: Floats, alpha: Floats = DISPERSIONS) -> Floats:
+def log_integral(shape: Floats, rate: Floats, alpha: Floats = DISPERSIONS) -> Floats:
     """Return ln ∫ m^(shape − 1) (1 + αm)^(−shape − 1 − rate/α) dm, a gamma's at α = 0."""
     r = 1.0 / np.where(alpha > 0, alpha, 1.0)
     curved = shape * np.log(r) + betaln(shape, r * rate + 1.0)
@@ -332,7 +345,7 @@ def log_normaliser(shape: Floats, rate: Floats, alpha: Floats = DISPERSIONS) -> 
 
 
 def draw_means(shape: Floats, rate: Floats, alpha: Floats, rng: Rng) -> Floats:
-    """Draw m from the law that `log_normaliser` is of: r times a ratio of gammas."""
+    """Draw m from the law that `log_integral` is of: r times a ratio of gammas."""
     some = np.where(alpha > 0, alpha, 1.0)
     below = np.where(alpha > 0, some * rng.standard_gamma(rate / some + 1.0), rate)
     return np.asarray(np.maximum(rng.standard_gamma(shape) / below, SMALLEST))

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import log_softmax, logsumexp, softmax
 
+from silomix.families.categorical import SMALLEST_PROBABILITY
+from silomix.families.dirichlet import SMALLEST_GAMMA
 from silomix.kernels import feature_rows, gibbs_sweep
 from silomix.kernels.compilation import split_work
 from silomix.kernels.distinct_rows import RowCounts, RowTable, distinct_rows, row_table
@@ -27,12 +29,10 @@ from silomix.kernels.likelihood import (
     share_rows,
 )
 from silomix.kernels.random_numbers import fold
-from silomix.model.families.categorical import SMALLEST_PROBABILITY
-from silomix.model.families.dirichlet import SMALLEST_GAMMA
 
 if TYPE_CHECKING:
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Bools, Bytes, Floats, Ints, Reals, Rng
-    from silomix.model.families.product import Product
     from silomix.model.schema import Shard
 
 # numbers that are held at once where hidden rows are weighed under many draws
