@@ -20,8 +20,8 @@ from silomix.coordinator.aggregation.vcmc import size_weights
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
 from silomix.families import make_family
-from silomix.families.dirichlet import draw_levels
-from silomix.families.sweeps import CategoryChain, prepare
+from silomix.families.categorical import draw_levels
+from silomix.families.rows import CategoryChain, prepare
 from silomix.kernels.distinct_rows import distinct_rows, row_table
 from silomix.kernels.layout import KeptDraws, lay_out, level_counts
 from silomix.kernels.likelihood import expected_counts

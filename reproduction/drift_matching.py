@@ -17,7 +17,7 @@ from running import arguments, read_lines, run_cases
 from silomix.coordinator.matching.evidence import LocalClusters, Profile, group_under_drift
 from silomix.coordinator.matching.greedy import evidence_groups
 from silomix.families import make_family
-from silomix.families.dirichlet import draw_levels
+from silomix.families.categorical import draw_levels
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Variable
 

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from silomix.families import derived
+from silomix.families import family as interface
 from silomix.families.categorical import Categorical
 from silomix.families.product import Product
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Shard, Variable
+
+
+class Asked:
+    """A family, and the functions of families with it as their first argument."""
+
+    def __init__(self, family):
+        self.family = family
+
+    def __getattr__(self, name):
+        for module in (derived, interface):
+            if name in vars(module) and not hasattr(self.family, name):
+                return partial(getattr(module, name), self.family)
+        return getattr(self.family, name)
 
 
 def posterior(family, statistics, prior=None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
@@ -12,6 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases import feature_twins as twins
+from cases.families import Asked
+from cases.pages import blocks
 from cases.sampler_cases import mixed_shard, random_shard
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
@@ -20,16 +23,14 @@ from scipy.special import logsumexp
 
 import silomix
 from silomix.errors import PolicyRefusal, SettingsError
-from silomix.families import KINDS, make_family
+from silomix.families import KINDS, derived, make_family
 from silomix.families.family import Family
-from silomix.families.numeric import NumberFamily
-from silomix.families.rows import Rows
-from silomix.families.sweeps import CategoryChain, FeatureChain, prepare
+from silomix.families.rows import CategoryChain, FeatureChain, Rows, prepare
 from silomix.kernels import feature_rows
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
 from silomix.model.prior import Prior
-from silomix.model.schema import Variable
+from silomix.model.schema import Schema, Shard, Variable
 
 # levels of the variables; twenty are more than the kernels count byte by byte
 SIZES = (2, 3, 20, 1, 4)
@@ -50,6 +51,7 @@ MODELS = {
     "poisson": (FeatureChain, (), COUNTS),
     "negative-binomial": (FeatureChain, (), SPREAD),
     "the family of the docs": (FeatureChain, (), ("exponential",) * 2),
+    "the ordered levels of the docs": (FeatureChain, SIZES, ("ordered",)),
     "all together": (FeatureChain, SIZES, NORMAL + JOINT + TAILED + COUNTS + SPREAD),
 }
 
@@ -76,21 +78,35 @@ class Model:
 
 
 @pytest.fixture
-def page_family(monkeypatch):
-    """The family that the documentation writes, registered for one test."""
-    monkeypatch.setitem(KINDS, "exponential", None)
-    page = Path(__file__).parents[2] / "docs" / "explanation" / "families.md"
-    code = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
-    exec(compile(code, str(page), "exec"), {"__name__": "page"})
-    return KINDS["exponential"]
+def page(monkeypatch):
+    """The families that the documentation writes, registered for one test."""
+    path, classes = Path(__file__).parents[2] / "docs" / "explanation" / "families.md", {}
+    for code, _ in blocks(path.read_text(encoding="utf-8"), "python"):
+        kept = (ast.Import, ast.ImportFrom, ast.ClassDef)
+        body = [node for node in ast.parse(code).body if isinstance(node, kept)]
+        exec(compile(ast.Module(body, []), str(path), "exec"), classes)
+    monkeypatch.setitem(KINDS, "exponential", classes["Drifting"])
+    monkeypatch.setitem(KINDS, "ordered", classes["Ordered"])
+    return classes
+
+
+@pytest.fixture
+def page_family(page):
+    """Its waiting times, with drift and rules."""
+    return page["Drifting"]
 
 
 @pytest.fixture(params=MODELS.values(), ids=MODELS)
-def model(request, seed, page_family):
+def model(request, seed, page):
     """More than a few blocks of rows, a tenth of the cells missing."""
     chain, sizes, numbers = request.param
     known = (seed, 330, sizes)
-    shard = mixed_shard(*known, numbers, 0.1) if numbers else random_shard(*known, 0.1)
+    if numbers in {(), ("ordered",)}:
+        shard = random_shard(*known, 0.1)
+        variables = [replace(v, kind=numbers[0]) if numbers else v for v in shard.schema.variables]
+        shard = Shard(Schema(tuple(variables)), shard.codes)
+    else:
+        shard = mixed_shard(*known, numbers, 0.1)
     return Model(chain, shard, make_family(shard.schema, Prior(beta=BETA)))
 
 
@@ -262,8 +278,8 @@ def test_the_slope_of_the_evidence_is_the_expected_natural_parameter(model, seed
     sums, first = np.float64(model.rows.sum_statistics(labels, 3)), 0
     for block in model.family.blocks:
         own = sums[:, first : (first := first + block.statistics.sum())]
-        by_differences = Family.expected_natural(block, own)
-        assert_allclose(block.expected_natural(own), by_differences, rtol=1e-5, atol=1e-6)
+        by_differences = derived.slopes_of_evidence(block, own)
+        assert_allclose(derived.expected_natural(block, own), by_differences, rtol=1e-5, atol=1e-6)
 
 
 def test_only_means_that_rows_can_have_are_let_in(model, seed):
@@ -299,13 +315,22 @@ def test_the_family_of_the_docs_drifts_as_it_says(page_family):
     assert stats.kstest(1 / own.ravel(), due.cdf).pvalue > 1e-6
 
 
+def test_a_stranger_meets_twenty_methods():
+    """And must write five of them, or six of a kind of level."""
+    public = [name for name in dir(Family) if not name.startswith("_")]
+    methods = [name for name in public if callable(getattr(Family, name))]
+    properties = [name for name in public if isinstance(vars(Family)[name], property)]
+    assert len(methods) + len(properties) <= 20
+    assert Family.__abstractmethods__ == frozenset(WRITTEN)
+
+
 def test_a_family_without_a_method_is_refused_before_any_study_has_it():
     with pytest.raises(TypeError, match=r"abstract methods '?draw'?, '?fit'?, .*'?prior"):
-        type("Half", (NumberFamily,), {})(())
+        type("Half", (Family,), {})(())
 
 
 def test_drift_and_rounding_are_refused_by_name_until_they_are_written(monkeypatch, page_family):
-    bare = type("Bare", (NumberFamily,), {"word": "waits", **dict.fromkeys(WRITTEN)})
+    bare = type("Bare", (Family,), {"word": "waits", **dict.fromkeys(WRITTEN)})
     for name in WRITTEN:
         setattr(bare, name, getattr(page_family, name))
     monkeypatch.setitem(KINDS, "bare", bare)
@@ -324,7 +349,7 @@ def test_drift_and_rounding_are_refused_by_name_until_they_are_written(monkeypat
 
 def test_what_a_family_need_not_write_is_what_it_would_write(page_family):
     """Of waiting times: the density of the prior, the spread, the affinity, near enough."""
-    family = page_family((Variable("wait", (), "exponential", 3.0),))
+    family = Asked(page_family((Variable("wait", (), "exponential", 3.0),)))
     assert_allclose(quad(lambda m: np.exp(family.log_prior(np.array([m]))[1])[0], 0, np.inf)[0], 1)
     at, step = np.array([2.5]), 1e-5
     rise = family.log_prior(at + step)[1] - family.log_prior(at - step)[1]

@@ -8,7 +8,7 @@ from cases.aggregation_cases import level_counts, make_case
 from numpy.testing import assert_allclose
 
 from silomix.coordinator.aggregation.densities import multiply
-from silomix.families.dirichlet import draw_levels, fit_dirichlet
+from silomix.families.categorical import draw_levels, fit_dirichlet
 from silomix.model.draws import MatchedDraws
 from silomix.model.prior import Prior
 from silomix.paper.aggregations import average_elementwise, inverse_variances

@@ -56,8 +56,8 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     # pages register these, which other tests do not know
-    added = {"exponential": KINDS, "linkage": MATCHINGS, "by-size": AGGREGATIONS}
-    for word, registry in added.items():
+    added = [("exponential", KINDS), ("ordered", KINDS), ("linkage", MATCHINGS)]
+    for word, registry in [*added, ("by-size", AGGREGATIONS)]:
         monkeypatch.setitem(registry, word, None)
         del registry[word]
     run_page(page.read_text(encoding="utf-8"))

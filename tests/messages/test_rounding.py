@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import gammaln
 from scipy.stats import chisquare
 
-from silomix.families.dirichlet import draw_levels, fit_dirichlet
+from silomix.families.categorical import draw_levels, fit_dirichlet
 from silomix.kernels.rounded_counts import Sources, draw_behind, release_units
 from silomix.messages.released_draws import own_draws, with_own_counts
 from silomix.model.metrics import highest_density_interval

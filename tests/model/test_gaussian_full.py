@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases.families import posterior
+from cases.families import Asked, posterior
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from silomix.families import KINDS, make_family
+from silomix.families.disclosure import breach
+from silomix.families.product import Product
 from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
@@ -26,7 +28,8 @@ PRIOR_MEANS, PRIOR_ROWS, DEGREES, SCALE = np.zeros(D), 0.01, D + 2.0, 0.5 * np.e
 
 def family_of(variables=D, kind="gaussian-full"):
     names = NAMES[:variables]
-    return KINDS[kind](tuple(Variable(name, kind=kind, location=5, scale=2) for name in names))
+    variables = tuple(Variable(name, kind=kind, location=5, scale=2) for name in names)
+    return Asked(KINDS[kind](variables))
 
 
 @pytest.fixture
@@ -106,7 +109,7 @@ def test_density_features_and_names(family, rng):
         m, covariance, _ = law(own)
         data = stats.multivariate_normal(5 + 2 * m, 4 * covariance).logpdf(5 + 2 * x)
         assert_allclose(found[:, cluster], data)
-    assert len(family.names()) == parameters.shape[1] == family.parameters.sum()
+    assert len(family.names()) == parameters.shape[1] == family.parameter_counts().sum()
     assert family.names()[-1] == ("z", "correlation with y")
     assert family.problems(parameters) == family.problems(parameters.astype(np.float32)) == ""
     assert_allclose(family.from_moments(family.moments(parameters)), parameters)
@@ -222,7 +225,7 @@ def test_own_means_are_drawn_from_their_posterior(family, rng):
 def test_a_release_that_claims_rules_is_refused_in_words(family):
     """No rule lets these sums out, so a site cannot have applied one."""
     sizes, worth = np.array([20]), np.full((1, D), 20.0)
-    said = family.breach(family.nothing()[None], worth, sizes, Policy())
+    said = breach(Product((family.family,)), family.nothing()[None], worth, sizes, Policy())
     assert said == "has numbers that leave only where no rule is set"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases.families import posterior
+from cases.families import Asked, posterior
 from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.integrate import quad
@@ -22,7 +22,7 @@ def log_likelihood(theta, n, total):
 
 
 def test_evidence_is_the_integral_over_the_prior():
-    family, sums = Parameter((STATED, VAGUE)), np.array([7.0, 5.0, 3.0, -4.0])
+    family, sums = Asked(Parameter((STATED, VAGUE))), np.array([7.0, 5.0, 3.0, -4.0])
 
     def integral(prior, n, total):
         return quad(lambda t: prior.pdf(t) * np.exp(log_likelihood(t, n, total)), -30, 30)[0]
@@ -33,7 +33,7 @@ def test_evidence_is_the_integral_over_the_prior():
 
 @pytest.mark.parametrize("kappa", [0.0, 6.0, np.inf])
 def test_drift_integrates_the_silos_own_parameter_out(kappa):
-    family, (n, total, theta) = Parameter((STATED,)), (7.0, 5.0, 0.3)
+    family, (n, total, theta) = Asked(Parameter((STATED,))), (7.0, 5.0, 0.3)
     sums, shared, k = np.array([n, total]), np.array([theta]), np.array([kappa])
     own = stats.norm(theta, (kappa + 1) ** -0.5)
     due = log_likelihood(theta, n, total)
@@ -49,7 +49,7 @@ def test_drift_integrates_the_silos_own_parameter_out(kappa):
 
 def test_moments_give_back_what_the_rows_said():
     """Less the prior; a false alarm, four standard errors, once in ten thousand."""
-    family, rng = Parameter((STATED, VAGUE)), np.random.default_rng(1)
+    family, rng = Asked(Parameter((STATED, VAGUE))), np.random.default_rng(1)
     sums = np.array([[7.0, 5.0, 30.0, -4.0], [50.0, 90.0, 8.0, 1.0]])
     draws = family.draw(np.tile(posterior(family, sums), (100_000, 1, 1)), rng)
     assert_allclose(family.fit(draws), sums, rtol=0.025, atol=0.15)
@@ -59,7 +59,7 @@ def test_moments_give_back_what_the_rows_said():
 
 def test_values_are_told_as_the_silos_know_them():
     odds = Variable("risk", (), "parameter", -1.0, 0.5, "logit")
-    family = Parameter((STATED, VAGUE, odds))
+    family = Asked(Parameter((STATED, VAGUE, odds)))
     values = np.array([[9.0, 0.3, 0.2], [14.0, 2.0, 0.9]])
     free = np.column_stack([values[:, 0], np.log(values[:, 1]), logit(values[:, 2])])
     units = (free - [10.0, 0.5, -1.0]) / [2.0, 0.1, 0.5]
@@ -68,7 +68,7 @@ def test_values_are_told_as_the_silos_know_them():
 
 
 def test_the_gradient_of_the_prior_is_its_slope():
-    family, at, step = Parameter((STATED, VAGUE)), np.array([[0.4, -2.0]]), 1e-6
+    family, at, step = Asked(Parameter((STATED, VAGUE))), np.array([[0.4, -2.0]]), 1e-6
     _, value, slopes = family.log_prior(at)
     for place in range(2):
         moved = at + step * np.eye(2)[place]
@@ -80,7 +80,7 @@ def test_the_gradient_of_the_prior_is_its_slope():
 def test_own_and_shared_parameters_are_drawn_from_their_conditionals():
     """What silos share leaves its prior as it is; false alarms are one in a million."""
     tight = Variable("mu", (), "parameter", 10.0, 2.0, prior=(12.0, 0.4))
-    family, rng, chains = Parameter((tight,)), np.random.default_rng(2), 20_000
+    family, rng, chains = Asked(Parameter((tight,))), np.random.default_rng(2), 20_000
     theta = family.draw(np.tile(family.prior(), (chains, 1, 1)), rng)
     own = theta + rng.standard_normal((4, chains, 1, 1)) / np.sqrt(7.0)
     total = 50.0 * own + np.sqrt(50.0) * rng.standard_normal(own.shape)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases.families import posterior
+from cases.families import Asked, posterior
 from cases.family_oracles import Tailed, log_evidence, make_shard
 from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.integrate import quad
 
 from silomix.families import make_family
+from silomix.families.disclosure import breach
 from silomix.families.gaussian import Gaussian
+from silomix.families.product import Product
 from silomix.families.rows import Rows
 from silomix.families.student_t import StudentT
 from silomix.model.prior import Prior
@@ -32,7 +34,7 @@ def rng(seed):
 
 @pytest.fixture
 def family():
-    return StudentT(tuple(kind.variable for kind in KINDS))
+    return Asked(StudentT(tuple(kind.variable for kind in KINDS)))
 
 
 def some_parameters(rng, clusters=4):
@@ -98,7 +100,7 @@ def test_weights_are_drawn_given_cell_and_cluster(family, rng):
 
 def test_given_weights_of_one_it_is_gaussian(family, rng):
     """Method by method, but for the rows that a release stands for."""
-    normal = Gaussian(family.variables)
+    normal = Asked(Gaussian(family.variables))
     sums, theirs = (one.features(CELLS[:5]).sum(axis=0) for one in (family, normal))
     sums[3::6] = sums[::6]  # h says nothing
     parameters = some_parameters(rng, 1)[0]
@@ -130,7 +132,7 @@ def test_the_marginal_integrates_a_silos_own_mean_out(family, rng):
         rows = stats.norm(own, s / np.sqrt(w)).logpdf(x).sum() - 0.5 * np.log(w).sum()
         return np.exp(rows + stats.norm(m, s / np.sqrt(kappa + 1)).logpdf(own))
 
-    alone = StudentT(family.variables[:1])
+    alone = Asked(StudentT(family.variables[:1]))
     found = alone.log_marginal(sums, np.array([m, s]), np.array([kappa]))
     assert_allclose(found, np.log(quad(joint, m - 12 * s, m + 12 * s)[0]), rtol=1e-7)
 
@@ -164,7 +166,7 @@ def test_the_evidence_of_rows_is_a_close_bound(rng):
     exact = log_evidence(KINDS, cells)
     assert exact - 1.5 < found < exact
     # rows that all weigh one, as if there were no tails, are far off
-    normal = Gaussian(product.variables)
+    normal = Asked(Gaussian(product.variables))
     without = normal.log_evidence(normal.features(cells).sum(axis=0)).sum()
     assert without + product.log_base(shard).sum() < exact - 20
 
@@ -231,7 +233,7 @@ def test_moments_are_those_of_rows_and_their_weights(family, rng):
 def test_draws_say_what_rows_they_saw(family, rng):
     """The posterior of many rows is as wide as Fisher says, and so are the sums that stand in."""
     rows, draws = 300, 4000
-    x, alone = rng.standard_t(4, (rows, 1)), StudentT(family.variables[:1])
+    x, alone = rng.standard_t(4, (rows, 1)), Asked(StudentT(family.variables[:1]))
     parameters, kept = np.array([[0.0, 1.0]]), []
     for _ in range(draws):
         sums = alone.complete(x, parameters, np.zeros(rows, int), rng).sum(axis=0)
@@ -276,4 +278,6 @@ def test_what_comes_from_elsewhere_is_checked(family, rng):
         wrong = mean.copy()
         wrong[place] = value
         assert family.mean_problems(wrong[None])
-    assert family.breach(mean[None], np.full((1, 2), 20.0), np.array([20]), Policy())
+    assert breach(
+        Product((family.family,)), mean[None], np.full((1, 2), 20.0), np.array([20]), Policy()
+    )

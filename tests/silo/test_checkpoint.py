@@ -20,7 +20,7 @@ from cases.sampler_cases import assert_same_draws
 
 import silomix
 from silomix.errors import CheckpointError
-from silomix.families.sweeps import CategoryChain
+from silomix.families.rows import CategoryChain
 from silomix.model.draws import Schedule
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable

@@ -17,8 +17,9 @@ from cases.number_cases import (
     two_clusters,
 )
 
-from silomix.families import make_family, release_rounding
-from silomix.families.release_rounding import Said, round_counts, top_code
+from silomix.families import disclosure, make_family
+from silomix.families.disclosure import top_code
+from silomix.families.release_rounding import Said, round_counts
 from silomix.messages.message_checks import breaches, release_problems
 from silomix.messages.released_draws import read_said
 from silomix.model.prior import Prior
@@ -43,9 +44,7 @@ def units(release):
     for block in FAMILY.blocks:
         size = int(block.statistics.sum())
         own = sums[:, place : place + size].reshape(len(sums), len(block.variables), -1)[..., 1:]
-        found.append(
-            (own / release_rounding.steps_of(block, policy.round_to)).reshape(len(sums), -1)
-        )
+        found.append((own / disclosure.steps_of(block, policy.round_to)).reshape(len(sums), -1))
         place += size
     return np.concatenate(found, axis=1)
 
@@ -84,7 +83,7 @@ def test_an_outlier_is_hidden_where_cells_are_missing_too(rng, seed, policy):
             rows[0] = first
             member, sizes = np.ones((ROWS, 1)), round_counts(np.array([ROWS]), policy)
             given = shard_of(NUMBERS, rows), member, np.full((1, 2), ROWS), sizes, policy
-            found.append(FAMILY.disclose(*given))
+            found.append(disclosure.disclose(FAMILY, *given))
         one, two = found
         if share >= 0.8 and 0.0 in {one.concentration[0, 0], two.concentration[0, 0]}:
             continue  # at most 40 cells, of which half are top-coded
@@ -93,7 +92,7 @@ def test_an_outlier_is_hidden_where_cells_are_missing_too(rng, seed, policy):
             step = reach * max(1.6, policy.round_to)
             moved = np.abs(one.mean - two.mean)[0, place] * one.concentration[0, 0]
             assert moved <= step * (1 + 1e-9)
-        assert FAMILY.breach(one.mean, one.concentration, one.known, policy) == ""
+        assert disclosure.breach(FAMILY, one.mean, one.concentration, one.known, policy) == ""
 
 
 @every_policy
@@ -114,7 +113,7 @@ def leaves_of(values, policy):
     """What leaves of one cluster with these numbers, (row, number), as bytes."""
     member, sizes = np.ones((len(values), 1)), round_counts(np.array([len(values)]), policy)
     given = shard_of(NUMBERS, values), member, np.full((1, 2), len(values)), sizes, policy
-    found = FAMILY.disclose(*given)
+    found = disclosure.disclose(FAMILY, *given)
     return found.mean.tobytes(), found.concentration.tobytes(), found.known.tobytes()
 
 
@@ -128,7 +127,7 @@ def test_no_number_is_withheld_for_a_few_extreme_rows(policy):
             values[0, 0] = values[0, 0] if extreme is None else extreme
             member, sizes = np.ones((100, 1)), round_counts(np.array([100]), policy)
             given = shard_of(NUMBERS, values), member, np.full((1, 2), 100.0), sizes, policy
-            assert (FAMILY.disclose(*given).concentration > 0).all()
+            assert (disclosure.disclose(FAMILY, *given).concentration > 0).all()
 
 
 def test_ranks_count_the_rows_that_belong():
@@ -214,13 +213,13 @@ def test_too_few_cells_leave_the_pool_of_the_others_and_say_so(seed):
     rows[200:291, 0] = np.nan
     sizes = np.full(3, 100)
     given = shard_of(NUMBERS, rows), member, np.full((3, 2), 100.0), sizes, DEFAULT
-    found = FAMILY.disclose(*given)
+    found = disclosure.disclose(FAMILY, *given)
     assert found.concentration[:, 0].tolist() == [100, 100, 0]
     np.testing.assert_allclose(found.mean[2, :3], found.mean[:2, :3].mean(axis=0))
     rows[291:, 0] = rng.normal(3, 1, 9)
-    again = FAMILY.disclose(shard_of(NUMBERS, rows), *given[1:])
+    again = disclosure.disclose(FAMILY, shard_of(NUMBERS, rows), *given[1:])
     np.testing.assert_array_equal(found.mean, again.mean)
-    assert FAMILY.breach(found.mean, found.concentration, found.known, DEFAULT) == ""
+    assert disclosure.breach(FAMILY, found.mean, found.concentration, found.known, DEFAULT) == ""
     rules = {deed.rule: deed.changed for deed in found.deeds if deed.where == "numbers"}
     assert rules["pooled profile"] == 1
 
@@ -274,8 +273,8 @@ def said_by(variable, columns, policy):
     for column in columns:
         shard, rows = shard_of(Schema((variable,)), column[:, None]), len(column)
         sizes = round_counts(np.array([rows]), policy)
-        found = family.disclose(
-            shard, np.ones((rows, 1)), np.full((1, 1), float(rows)), sizes, policy
+        found = disclosure.disclose(
+            family, shard, np.ones((rows, 1)), np.full((1, 1), float(rows)), sizes, policy
         )
         base, least = np.array([policy.round_to]), np.array([policy.minimum_count])
         parts.append(Said(found.mean, found.concentration, found.known, base, least))
@@ -315,7 +314,9 @@ def test_intervals_allow_for_rounding(what, rows, policy):
         said, family = said_by(variable, draw_rows(*truth, (4, rows)).astype(float), policy)
         exact = said._replace(base=np.zeros(4, dtype=np.int64))
         for kept, given in ((hits, said), (naive, exact)):
-            low, high = np.quantile(family.draw_behind(given, 400, rng), [0.025, 0.975], axis=0)
+            low, high = np.quantile(
+                disclosure.draw_behind(family, given, 400, rng), [0.025, 0.975], axis=0
+            )
             kept.append((low <= truth) & (truth <= high))
     cover = np.mean(hits, axis=0)
     assert ((cover >= 0.90) & (cover <= 0.98)).all(), cover
@@ -326,7 +327,7 @@ def test_intervals_allow_for_rounding(what, rows, policy):
 def test_exact_sums_behind_are_the_posterior(seed):
     """Without rules nothing is behind: draws are those of the conjugate posterior."""
     release = release_of(shard_of(NUMBERS, ordinary(seed)), PRESETS["open"])
-    drawn = FAMILY.draw_behind(read_said(release), 4000, np.random.default_rng(seed))
+    drawn = disclosure.draw_behind(FAMILY, read_said(release), 4000, np.random.default_rng(seed))
     said = release.mean * FAMILY.repeat(release.concentration)
     plain = FAMILY.draw(posterior(FAMILY, said), np.random.default_rng(seed + 1), 4000)[:, 0]
     error = plain.std(axis=0) / np.sqrt(4000)

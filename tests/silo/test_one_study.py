@@ -21,6 +21,7 @@ from cases.release_cases import shard_of as levels_shard
 
 from silomix.errors import OpenQuestion
 from silomix.families import make_family
+from silomix.families.disclosure import disclose
 from silomix.families.release_rounding import least_units, round_counts
 from silomix.messages import AssignRows, Received
 from silomix.messages.container import digest_record
@@ -142,7 +143,7 @@ class TestMissingCells:
             codes[:known, 0] = np.repeat([0, 1, 2], [first, known - first - rare, rare])
             member, sizes = np.ones((ROWS, 1)), np.array([ROWS])
             given = levels_shard(codes, (LEVELS,)), member, np.full((1, 1), 1.0), sizes, policy
-            found = categories((LEVELS,)).disclose(*given)
+            found = disclose(categories((LEVELS,)), *given)
             tables = left.setdefault((found.mean.tobytes(), found.known.tobytes()), [])
             tables.append((rare, abs(more) <= 2 and abs(total) <= 2))
         inner = [tables for tables in left.values() if any(is_inner for _, is_inner in tables)]
@@ -169,7 +170,7 @@ class TestMissingCells:
             codes[:missing] = 2
             member, sizes = np.ones((303, 1)), round_counts(np.array([303]), policy)
             given = levels_shard(codes, (2,)), member, np.full((1, 1), 303.0), sizes, policy
-            known.add(categories((2,)).disclose(*given).known.item())
+            known.add(disclose(categories((2,)), *given).known.item())
         assert known == {int(sizes[0])}
 
 
@@ -188,8 +189,8 @@ class TestCodedColumns:
         for none, two in product(range(60, 90), repeat=2):
             codes = np.repeat([0, 1, 2], [none, self.ROWS - none - two, two])[:, None]
             given = member, np.full((1, 1), float(self.ROWS)), sizes, policy
-            as_number = numbers.disclose(shard_of(Schema((AGE,)), 4.0 * codes - 4), *given)
-            as_level = levels.disclose(levels_shard(codes, (3,)), *given)
+            as_number = disclose(numbers, shard_of(Schema((AGE,)), 4.0 * codes - 4), *given)
+            as_level = disclose(levels, levels_shard(codes, (3,)), *given)
             keys.append([found.mean.tobytes() for found in (as_number, as_level)])
         inner = [all(70 <= n < 80 for n in table) for table in product(range(60, 90), repeat=2)]
         alike = []

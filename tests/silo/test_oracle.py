@@ -18,7 +18,12 @@ from cases.families import categories
 from cases.release_cases import known_local
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from silomix.families.release_rounding import CLUSTER, least_units, profile_basis
+from silomix.families.release_rounding import (
+    CLUSTER,
+    disclose_counts,
+    least_units,
+    profile_basis,
+)
 from silomix.silo.release import arranged, make_release
 from silomix.study.policy import PRESETS
 
@@ -141,7 +146,7 @@ def what_leaves(table, sizes, cluster, levels, policy):
     column = np.repeat(np.arange(len(table)), table)[:, None].astype(np.uint8)
     member = np.ones((len(column), 1))
     given = column, member, np.full((1, 1), 1.0), sizes[[cluster]], policy
-    found = categories((levels,)).blocks[0].disclose(*given)
+    found = disclose_counts(categories((levels,)).blocks[0], *given)
     return found.mean.tobytes(), found.known.tobytes()
 
 

@@ -11,7 +11,7 @@ from scipy.stats import beta, binom
 
 from silomix import local_posterior, sample, simulate
 from silomix.errors import PolicyRefusal
-from silomix.families.dirichlet import fit_dirichlet, shares_of
+from silomix.families.categorical import fit_dirichlet, shares_of
 from silomix.messages.released_draws import release_draws, release_medians, weight_shapes
 from silomix.model.draws import Trace
 from silomix.silo.partition import chain_agreement

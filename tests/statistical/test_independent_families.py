@@ -10,7 +10,7 @@ from scipy import stats
 from statistical.exact import FALSE_ALARM
 
 from silomix.families import make_family
-from silomix.families.sweeps import FeatureChain, prepare
+from silomix.families.rows import FeatureChain, prepare
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
 from silomix.model.prior import Prior

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.families.dirichlet import draw_levels
+from silomix.families.categorical import draw_levels
 from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.messages import PolishReply, PolishRound, Silos
 from silomix.model.draws import MatchedDraws, SiloProfiles

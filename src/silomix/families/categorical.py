@@ -1,23 +1,24 @@
-"""Categories: the paper's family. Each variable has level probabilities, with a Dirichlet prior.
+"""Categories: variables whose cells are levels. `Categorical` is the paper's family.
 
-Fendler et al. (2026), section 3: within a cluster the variables are independent, variable q with
-probabilities p^q ~ Dirichlet(β, …, β). Missing cells are left out of the likelihood, which sums
-them out exactly. Statistics are level counts; parameters, level probabilities; conjugate
-coordinates, the shapes of the Dirichlets: all of them have a column for each level. Under drift a
-silo's own probabilities are p_sc^q ~ Dirichlet(κ_q m_c^q), m shared.
+`Levels` is what kinds of categories share: statistics are level counts and parameters level
+probabilities, each with a column for each level. Missing cells are left out of the likelihood,
+which sums them out exactly. Under drift a silo's own probabilities are p_sc^q ~
+Dirichlet(κ_q m_c^q), m shared. A kind adds the prior of the probabilities.
+
+`Categorical` (Fendler et al., 2026, section 3): within a cluster the variables are independent,
+variable q with probabilities p^q ~ Dirichlet(β, …, β). Its conjugate coordinates are the shapes of
+the Dirichlets, a column for each level.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.special import betaincinv, digamma, gammaln, zeta
 
-from silomix.families import dirichlet, release_rounding
 from silomix.families.columns import SMALLEST
 from silomix.families.family import Family
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
@@ -25,13 +26,15 @@ from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from silomix.families.release_rounding import Rounded
-    from silomix.kernels.arrays import Array, Bools, Codes, Floats, Ints, Reals, Rng
-    from silomix.study.policy import Policy
+    from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
 
 # stands for zero under a logarithm
 SMALLEST_PROBABILITY = 1e-300
 SMALLEST_SHAPE = 1e-6
+# draws that hardly move say no more than this many observations
+LARGEST_CONCENTRATION = 1e9
+# a gamma variable of tiny shape may come out as zero; no probability does
+SMALLEST_GAMMA = 1e-300
 # how far probabilities of a variable may be from a sum of one: draws are kept in single precision
 NORMALISED = 1e-4
 # values of τ_q that are compared, see `priors_near`
@@ -43,19 +46,21 @@ SPREAD_SD = 3.0
 
 
 @dataclass(frozen=True)
-class Categorical(Family):
+class Levels(Family):
     """A block of categories: see `silomix.families.family.Family`.
 
     Attributes
     ----------
-    beta : concentration of each level.
+    beta : concentration of each level, from the study's prior.
     """
 
     beta: float = 0.5
+    has_levels: ClassVar[bool] = True
+    word: ClassVar[str] = "categories"
 
     @cached_property
     def statistics(self) -> Ints:
-        """How many each variable has: a count for each level."""
+        """Number of levels of each variable: (variable,)."""
         return np.array([len(variable.levels) for variable in self.variables], dtype=np.int64)
 
     @cached_property
@@ -64,15 +69,11 @@ class Categorical(Family):
         return np.concatenate([[0], np.cumsum(self.statistics)]).astype(np.int64)
 
     def names(self) -> list[tuple[str, str]]:
-        """Return the variable and the level of each parameter."""
+        """Variable and the level of each parameter."""
         return [(variable.name, level) for variable in self.variables for level in variable.levels]
 
-    def shares(self) -> Bools:
-        """Say that all parameters are probabilities: (level,)."""
-        return np.ones(self.parameters.sum(), dtype=np.bool_)
-
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
-        """Return (p − w)/√(w(1 − w)): a difference in standard deviations of having the level.
+        """(p − w)/√(w(1 − w)): a difference in standard deviations of having the level.
 
         Fendler et al. (2026), section 6, show a scaled difference between the proportions in a
         cluster and in the full data, and do not print its formula. This reading makes rare and
@@ -82,102 +83,63 @@ class Categorical(Family):
         difference = np.asarray(parameters, dtype=np.float64) - whole
         return np.divide(difference, spread, out=np.zeros_like(difference), where=spread > 0)
 
-    def share(self, silos: int) -> Categorical:
-        """Return the family with the prior to the power 1/S."""
-        return Categorical(self.variables, dirichlet.fractional(self.beta, silos))
-
     def features(self, cells: Codes) -> Floats:
         """Return (row, level), one where the row has the level; a missing cell has none."""
         return one_hot(cells, self.offsets)
 
     def natural(self, parameters: Reals) -> Floats:
-        """Return ln p: (..., level)."""
+        """Ln p: (..., level)."""
         # a float32 has no number so small, and a level that nobody has must not be −inf × 0
         return np.log(np.maximum(parameters.astype(np.float64), SMALLEST_PROBABILITY))
 
     def moments(self, parameters: Reals) -> Reals:
-        """Return the probabilities: they are the expected counts of a row."""
+        """Probabilities: they are the expected counts of a row."""
         return parameters
 
     def from_moments(self, moments: Floats) -> Floats:
-        """Return the probabilities."""
+        """Probabilities."""
         return moments
 
     def places(self, moments: Floats) -> Floats:
-        """Return the roots of the shares: their distance is Hellinger's."""
+        """Roots of the shares: their distance is Hellinger's."""
         return np.sqrt(moments)
 
-    def prior(self) -> Floats:
-        """Return the shapes of the prior: (level,)."""
-        return np.full(int(self.offsets[-1]), self.beta)
-
-    def draw(self, posterior: Reals, rng: Rng) -> Floats:
-        """Draw probabilities: (..., level)."""
-        return dirichlet.draw_levels(posterior, self.offsets, rng)
-
-    def log_normaliser(self, posterior: Floats) -> Floats:
-        """Return Σ ln Γ(shape) − ln Γ(Σ shape): (..., variable)."""
-        return np.asarray(self.known(gammaln(posterior)) - gammaln(self.known(posterior)))
-
-    def expected_natural(self, statistics: Floats) -> Floats:
-        """Return E ln p under the posterior: (..., level)."""
-        shapes = self.prior() + statistics
-        totals = dirichlet.level_totals(shapes, self.offsets)
-        return np.asarray(digamma(shapes) - digamma(totals))
-
     def known(self, statistics: Array) -> Floats:
-        """Return how many rows have a cell, the levels of a variable added up: (..., variable)."""
+        """Number of rows that have a cell, the levels of a variable added up: (..., variable)."""
         return np.add.reduceat(statistics, self.offsets[:-1], axis=-1)
 
-    def fit(self, draws: Reals) -> Floats:
-        """Return the counts that Dirichlets with the draws' moments have beyond the prior."""
-        mean, concentration = dirichlet.fit_dirichlet(draws, self.offsets)
-        return mean * np.repeat(concentration, self.statistics, axis=1) - self.beta
-
     def means(self, statistics: Floats) -> tuple[Floats, Floats]:
-        """Return each level's share, equal ones of none, and of how many cells."""
-        return dirichlet.shares_of(statistics, self.offsets), self.known(statistics)
-
-    def medians(self, posterior: Floats) -> Floats:
-        """Return the medians of the Beta distributions that are the Dirichlets' margins."""
-        own = np.maximum(posterior, SMALLEST_SHAPE)
-        totals = np.repeat(self.known(own), self.statistics, axis=-1)
-        return np.asarray(betaincinv(own, np.maximum(totals - own, SMALLEST_SHAPE), 0.5))
+        """Each level's share, equal ones of none, and of how many cells."""
+        return shares_of(statistics, self.offsets), self.known(statistics)
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
-        """Return n/p: (..., level)."""
+        """n/p: (..., level)."""
         return statistics / parameters
 
-    def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
-        """Return the log density of the prior, and its gradient: (..., level)."""
-        sizes, beta = self.statistics, self.beta
-        constant = np.sum(gammaln(sizes * beta) - sizes * gammaln(beta))
-        return constant, (beta - 1) * np.log(parameters).sum(), (beta - 1) / parameters
-
     def coordinates(self, parameters: Reals) -> Reals:
-        """Return the probabilities, as in the paper."""
+        """Probabilities, as in the paper."""
         return parameters
 
     def back(self, coordinates: Floats) -> Floats:
-        """Return probabilities that sum to one within each variable."""
+        """Probabilities that sum to one within each variable."""
         positive = np.maximum(coordinates, SMALLEST)
-        return positive / dirichlet.level_totals(positive, self.offsets)
+        return positive / level_totals(positive, self.offsets)
 
     def mean_problems(self, mean: Floats) -> str:
-        """Say what is wrong with shares from elsewhere; nothing where all is well."""
+        """What is wrong with shares from elsewhere; or ""."""
         return self.problems(mean)
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
-        """Return ln Σ_k √(p_a[k] p_b[k]), Bhattacharyya's: (..., variable)."""
+        """Ln Σ_k √(p_a[k] p_b[k]), Bhattacharyya's: (..., variable)."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.known(np.sqrt(one) * np.sqrt(other))))
 
     def overlap(self, one: Array, other: Array) -> Floats:
-        """Return Σ min(counts): (..., variable)."""
+        """Σ min(counts): (..., variable)."""
         return self.known(np.minimum(one, other))
 
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
-        """Say what is wrong with probabilities from elsewhere; nothing where all is well."""
+        """What is wrong with probabilities from elsewhere; or ""."""
         low, high = parameters.min(initial=0.0), parameters.max(initial=0.0)
         if not (low >= 0.0 and high <= 1.0 + NORMALISED):
             return f"has probabilities from {low:g} to {high:g}"
@@ -192,11 +154,11 @@ class Categorical(Family):
         own = np.array(np.broadcast_to(parameters, statistics.shape))
         # most variables do not drift, and gamma variables are what takes the time
         shapes = np.broadcast_to(kappa * parameters, own.shape)[drifts] + statistics[drifts]
-        own[drifts] = np.maximum(rng.standard_gamma(shapes), dirichlet.SMALLEST_GAMMA)
-        return np.where(drifts, own / dirichlet.level_totals(own, self.offsets), own)
+        own[drifts] = np.maximum(rng.standard_gamma(shapes), SMALLEST_GAMMA)
+        return np.where(drifts, own / level_totals(own, self.offsets), own)
 
     def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
-        """Return ln p(counts | m, κ), (..., variable), without ln Γ(κ) − ln Γ(κ + Σn).
+        """Ln p(counts | m, κ), (..., variable), without ln Γ(κ) − ln Γ(κ + Σn).
 
         That term is a function of the counts' total, and does not depend on m.
         """
@@ -204,7 +166,7 @@ class Categorical(Family):
         return np.asarray(self.known(_level_terms(statistics, parameters, by_level)))
 
     def discount(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return the counts that say of m, without drift, what these say of it under drift.
+        """Counts that say of m, without drift, what these say of it under drift.
 
         A silo's counts n of one level and N of the others have the log-likelihood l(m) of a
         Beta–binomial. The counts n′, N′ whose binomial log-likelihood has the same slope and
@@ -218,7 +180,7 @@ class Categorical(Family):
         """
         if np.isinf(kappa).all():
             return statistics
-        rest = dirichlet.level_totals(statistics, self.offsets) - statistics
+        rest = level_totals(statistics, self.offsets) - statistics
         by_level = np.repeat(kappa, self.statistics)
         # an only level has all the probability, and cannot drift
         drifts = np.isfinite(by_level) & (np.repeat(self.statistics, self.statistics) > 1)
@@ -233,7 +195,7 @@ class Categorical(Family):
         return np.where(drifts, np.clip(own, 0.0, statistics), statistics)
 
     def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return ln p(counts | m, κ) less Σ n′ ln m at the posterior mean, n′ discounted.
+        """Ln p(counts | m, κ) less Σ n′ ln m at the posterior mean, n′ discounted.
 
         Where counts of one silo are added up before they are discounted, this is what changes
         beside the evidence of the discounted counts: (..., variable).
@@ -247,64 +209,74 @@ class Categorical(Family):
         return np.asarray(self.known(terms) + by_total)
 
     def near(self, statistics: Floats) -> Floats:
-        """Return the posterior means of the probabilities: (..., level)."""
-        totals = dirichlet.level_totals(statistics, self.offsets)
+        """Posterior means of the probabilities: (..., level)."""
+        totals = level_totals(statistics, self.offsets)
         sizes = np.repeat(self.statistics, self.statistics)
         return np.asarray((statistics + self.beta) / (totals + self.beta * sizes))
-
-    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield shapes τ ḡ, ḡ the mean of the clusters' profiles, and what speaks against τ."""
-        centre, usual = self.near(statistics).mean(axis=0), np.log(self.beta * self.statistics)
-        for tau in SPREADS:
-            yield tau * centre, 0.5 * ((np.log(tau) - usual) / SPREAD_SD) ** 2
 
     def draw_kappa(
         self, statistics: Ints, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
     ) -> Ints:
         """Draw where κ is on the grid: (chain, variable)."""
-        given = statistics, parameters, current, log_odds, self.offsets
-        return draw_from_grid(*given, TRIED, rng)
+        return draw_from_grid(statistics, parameters, current, log_odds, self.offsets, TRIED, rng)
 
     def shared_posterior(
         self, statistics: Ints, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return the shapes of the shared profiles: (chain, cluster, level).
+        """χ of the shared profiles: (chain, cluster, coordinate).
 
         Table counts turn the Dirichlet–multinomial into a multinomial of m (Teh et al., 2006).
         """
         tables = sum_tables(statistics, parameters, kappa, self.offsets, rng)
-        return tables + np.float64(self.beta)
+        return np.asarray(self.prior() + self.conjugate(tables))
 
-    def disclose(
-        self,
-        cells: Codes,
-        member: Floats,
-        concentration: Floats,
-        sizes: Ints,
-        rules: Policy,
-        known: Ints | None = None,
-    ) -> Rounded:
-        """Return what may leave of the levels' counts: see `families.release_rounding`."""
-        counts = release_rounding.whole_counts(cells, self.offsets, member)
-        given = concentration, counts, self.offsets, rules
-        worth = release_rounding.without_rare(cells, member, *given)
-        exact = self.known(counts)
-        shares = dirichlet.shares_of(counts, self.offsets)
-        known = release_rounding.round_known(exact, sizes, rules) if known is None else known
-        return release_rounding.disclose_levels(shares, worth, exact, known, self.offsets, rules)
 
-    def basis(self, known: Ints, _: Floats, rules: Policy) -> Ints:
-        """Say what each released profile is of: (cluster, variable)."""
-        return release_rounding.profile_basis(known, self.statistics, rules)
+@dataclass(frozen=True)
+class Categorical(Levels):
+    """A block of categories with Dirichlet priors: see `silomix.families.family.Family`."""
 
-    def breach(self, mean: Floats, _: Floats, known: Ints, rules: Policy) -> str:
-        """Say which released shares no rule lets out; nothing where all is well."""
-        for variable, (start, end) in enumerate(pairwise(self.offsets)):
-            if not release_rounding.could_leave(mean[:, start:end], known[:, variable], rules):
-                return f"has a profile of variable {variable + 1} that is not a rounded count"
-        return ""
+    has_rules: ClassVar[bool] = True
 
-    draw_behind = release_rounding.draw_behind_levels
+    def prior(self) -> Floats:
+        """Shapes of the prior: (level,)."""
+        return np.full(int(self.offsets[-1]), self.beta)
+
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw probabilities: (..., level)."""
+        return draw_levels(posterior, self.offsets, rng)
+
+    def log_normaliser(self, posterior: Floats) -> Floats:
+        """Σ ln Γ(shape) − ln Γ(Σ shape): (..., variable)."""
+        return np.asarray(self.known(gammaln(posterior)) - gammaln(self.known(posterior)))
+
+    def expected_natural(self, statistics: Floats) -> Floats:
+        """E ln p under the posterior: (..., level)."""
+        shapes = self.prior() + statistics
+        totals = level_totals(shapes, self.offsets)
+        return np.asarray(digamma(shapes) - digamma(totals))
+
+    def fit(self, draws: Reals) -> Floats:
+        """Counts that Dirichlets with the draws' moments have beyond the prior."""
+        mean, concentration = fit_dirichlet(draws, self.offsets)
+        return mean * np.repeat(concentration, self.statistics, axis=1) - self.beta
+
+    def medians(self, posterior: Floats) -> Floats:
+        """Medians of the Beta distributions that are the Dirichlets' margins."""
+        own = np.maximum(posterior, SMALLEST_SHAPE)
+        totals = np.repeat(self.known(own), self.statistics, axis=-1)
+        return np.asarray(betaincinv(own, np.maximum(totals - own, SMALLEST_SHAPE), 0.5))
+
+    def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
+        """Log density of the prior, and its gradient: (..., level)."""
+        sizes, beta = self.statistics, self.beta
+        constant = np.sum(gammaln(sizes * beta) - sizes * gammaln(beta))
+        return constant, (beta - 1) * np.log(parameters).sum(), (beta - 1) / parameters
+
+    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Shapes τ ḡ, ḡ the mean of the clusters' profiles, and what speaks against τ."""
+        centre, usual = self.near(statistics).mean(axis=0), np.log(self.beta * self.statistics)
+        for tau in SPREADS:
+            yield tau * centre, 0.5 * ((np.log(tau) - usual) / SPREAD_SD) ** 2
 
 
 def one_hot(codes: Codes, offsets: Ints) -> Floats:
@@ -317,7 +289,7 @@ def one_hot(codes: Codes, offsets: Ints) -> Floats:
 
 
 def _level_terms(counts: Array, mean: Floats, kappa: Floats) -> Floats:
-    """Return what each level adds to ln p(counts | m, κ): all (..., level)."""
+    """Contribution of each level to ln p(counts | m, κ): all (..., level)."""
     terms = np.asarray(counts * np.log(mean))
     n, m, k = (np.broadcast_to(array, terms.shape) for array in (counts, mean, kappa))
     drifts = np.isfinite(k)
@@ -332,3 +304,87 @@ def _digamma_rise(x: Floats, n: Floats) -> Floats:
 
 def _trigamma_fall(x: Floats, n: Floats) -> Floats:
     return np.asarray(zeta(2.0, x) - zeta(2.0, x + n))  # ψ′(x) = ζ(2, x)
+
+
+def fractional(concentration: float, silos: int) -> float:
+    """Concentration of a Dirichlet prior to the power 1/S, S silos: (a − 1)/S + 1.
+
+    Fendler et al. (2026), section 4.2 "The apply step".
+    """
+    return (concentration - 1) / silos + 1
+
+
+def level_totals(by_level: Array, offsets: Ints) -> Array:
+    """Add up the levels of each variable, for each of its levels: (..., level)."""
+    totals = np.add.reduceat(by_level, offsets[:-1], axis=-1)
+    return np.repeat(totals, np.diff(offsets), axis=-1)
+
+
+def sum_by(groups: Ints, values: Reals, n_groups: int) -> Floats:
+    """Add up values, (item, ...), by the group of each item, (item,): (group, ...)."""
+    total = np.zeros((n_groups, *values.shape[1:]))
+    np.add.at(total, groups, values)
+    return total
+
+
+def draw_levels(shapes: Reals, offsets: Ints, rng: Rng, draws: int | None = None) -> Floats:
+    """Draw the level probabilities of every variable from its Dirichlet.
+
+    Parameters
+    ----------
+    shapes : (..., level)
+    offsets : (variable + 1,), where each variable's levels start.
+    draws : how many of each; one, and no axis for it, when left out.
+
+    Returns
+    -------
+    (draw, ..., level)
+    """
+    size = None if draws is None else (draws, *shapes.shape)
+    gammas = np.maximum(rng.standard_gamma(shapes, size=size), SMALLEST_GAMMA)
+    return np.asarray(gammas / level_totals(gammas, offsets))
+
+
+def fit_dirichlet(probabilities: Reals, offsets: Ints) -> tuple[Floats, Floats]:
+    """Fit a Dirichlet to draws of each cluster's and variable's probabilities, by moments.
+
+    The concentration is the geometric mean over the levels of m(1 − m)/v − 1 (Minka, 2000,
+    equation 23).
+
+    Parameters
+    ----------
+    probabilities : (draw, cluster, level)
+    offsets : (variable + 1,), where each variable's levels start.
+
+    Returns
+    -------
+    mean : (cluster, level)
+    concentration : (cluster, variable)
+    """
+    draws = probabilities.astype(np.float64)
+    mean = draws.mean(axis=0)
+    variance = np.maximum(draws.var(axis=0), 1e-300)
+    each = np.clip(mean * (1 - mean) / variance - 1, 1e-3, LARGEST_CONCENTRATION)
+    logs = np.add.reduceat(np.log(each), offsets[:-1], axis=-1)
+    return mean, np.exp(logs / np.diff(offsets))
+
+
+def shares_of(counts: Floats, offsets: Ints) -> Floats:
+    """Each level's share of its variable's counts; equal shares of none."""
+    totals = level_totals(counts, offsets)
+    equal = 1.0 / level_totals(np.ones_like(counts), offsets)
+    return np.divide(counts, totals, out=equal, where=totals > 0)
+
+
+def sum_cells(codes: Codes, offsets: Ints, shares: Floats) -> Floats:
+    """How often each level occurs in each cluster, by the rows' shares: (cluster, level).
+
+    Parameters
+    ----------
+    codes : (row, variable); shares : (row, cluster)
+    """
+    cells = [
+        [np.bincount(column, of_cluster, size + 1)[:size] for of_cluster in shares.T]
+        for column, size in zip(codes.T, np.diff(offsets), strict=True)
+    ]
+    return np.concatenate(cells, axis=1)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import log_ndtr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silomix.families.likelihood import Likelihood
     from silomix.kernels.arrays import Array, Floats, Ints, Rng
 
 # of a parameter that must be above zero: draws kept in float32 may be exactly zero
 SMALLEST = 1e-30
+# of a probability between two numbers that are nearly the same
+TINY = 1e-15
 
 
 def by_variable(columns: Array, size: int) -> tuple[Array, ...]:
@@ -48,7 +50,8 @@ def draw_places(logs: Floats, rng: Rng) -> Ints:
     return np.asarray((reached <= thresholds[..., None]).sum(axis=-1))
 
 
-def lacks(family: Likelihood, method: str) -> NotImplementedError:
-    """Return the error of a method that a family need not have."""
-    names = ", ".join(variable.name for variable in family.variables)
-    return NotImplementedError(f"{type(family).__name__}, of {names}, has no {method}")
+def log_between(low: Floats, high: Floats) -> Floats:
+    """Return the log probability that a standard normal variable is between two values."""
+    upper = low > 0
+    a, b = np.where(upper, -high, low), np.where(upper, -low, high)
+    return np.asarray(log_ndtr(b) + np.log1p(-np.exp(np.minimum(log_ndtr(a) - log_ndtr(b), -TINY))))

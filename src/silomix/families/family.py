@@ -1,4 +1,4 @@
-"""The interface of a kind of variable, and what its vectors are.
+"""The interface of a kind of variable, and what follows from it.
 
 A family is a block of variables of one kind, independent of each other within a cluster but for
 those of a joint family, such as `gaussian_full`. Everything else in the package sees three flat
@@ -17,65 +17,229 @@ The families here are exponential families, log p(x | θ) = T(x) · η(θ) + log
 priors. With F(χ) = ln ∫ exp(χ · η(θ)) h(θ) dθ, `log_normaliser`, the evidence of rows is
 F(χ₀ + ΣT) − F(χ₀), and E η its gradient. Of most families χ has the columns of the statistics. A
 normal family lists n twice, as its prior may be worth different numbers of rows for the mean and
-for the spread: `conjugate` writes statistics so. `Product` joins blocks by concatenating their
-columns; every study has one, even where all variables are of one kind.
+for the spread: `conjugate` writes statistics so.
 
-Drift is a family's own matter too: how a silo's parameters vary around the shared ones at κ, which
-at κ = ∞ they equal.
-
-The methods are in four groups: `Likelihood`, `Conjugate`, `Drifts` and `Shown`. What a policy lets
-out is here.
+`Family` has the methods in four groups: likelihood, prior, drift between silos, and how parameters
+are shown. Its defaults are those of one positive parameter, the mean of x, with (n, Σx) as
+statistics. `Levels` in `categorical.py` has those of categories. Everything else that the package
+asks of a family is a function in `derived.py`, which has a default too; a family with a closed form
+has a method of the same name. `Product` joins blocks by concatenating their columns; every study
+has one, even where all variables are of one kind.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from silomix.families.drift import Drifts
-from silomix.families.shown import Shown
+import numpy as np
+
+from silomix.families.columns import SMALLEST, flat
 
 if TYPE_CHECKING:
-    from silomix.families.release_rounding import Rounded, Said
-    from silomix.kernels.arrays import Array, Floats, Ints, Rng
-    from silomix.study.policy import Policy
+    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
+    from silomix.model.schema import Variable
+
+# draws that hardly move say no more than this many rows
+MOST_ROWS = 1e9
 
 
-class Family(Drifts, Shown):
-    """A block of variables of one kind; the module's docstring says what its vectors are."""
+@dataclass(frozen=True)
+class Family(ABC):
+    """A block of variables of one kind; the module's docstring says what its vectors are.
+
+    `natural`, `prior`, `log_normaliser`, `draw` and `fit` must be written. Without `log_marginal`,
+    `shared_posterior` and `draw_own` a study in which silos may differ refuses the kind.
+
+    Attributes
+    ----------
+    variables : in the order of the columns.
+    has_levels : whether the cells are codes of levels, and the parameters their probabilities.
+    units : of numbers: "raw", with the mean of the cells as the study's location; "scaled" by
+        location and scale, with mean and standard deviation as the parameters; or "parameter",
+        where there are no cells.
+    support : which numbers there can be, a word of `SUPPORTS` in `silomix.model.numbers`.
+    word : what messages call the cells.
+    has_rules : whether sums can leave rounded, which takes a method `bounds`; a policy that rounds
+        refuses those that cannot.
+    always_hides : whether every row hides something, so that no sums are known without parameters.
+    is_joint : whether variables depend on each other: each has one parameter and one statistic more
+        for each variable before it, rows with a missing cell hide it, and all have one κ.
+    parameter_words, statistic_words : of each variable that has numbers; the mean of x comes first
+        among the parameters, n among the statistics.
+    """
+
+    variables: tuple[Variable, ...]
+    has_levels: ClassVar[bool] = False
+    units: ClassVar[Literal["scaled", "raw", "parameter"]] = "raw"
+    support: ClassVar[Literal["all", "positive", "counts"]] = "positive"
+    word: ClassVar[str] = "numbers"
+    has_rules: ClassVar[bool] = False
+    always_hides: ClassVar[bool] = False
+    is_joint: ClassVar[bool] = False
+    parameter_words: ClassVar[tuple[str, ...]] = ("mean",)
+    statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx")
+
+    @property
+    def statistics(self) -> Ints:
+        """Number of statistics of each variable: (variable,)."""
+        each = np.arange(len(self.variables))
+        return len(self.statistic_words) + (each if self.is_joint else 0 * each)
+
+    @property
+    def locations(self) -> Floats:
+        """Location of each variable in the study: (variable,)."""
+        return np.array([variable.location for variable in self.variables])
+
+    @property
+    def scales(self) -> Floats:
+        """Scale of each variable in the study: (variable,)."""
+        return np.array([variable.scale for variable in self.variables])
+
+    # likelihood
+
+    def features(self, cells: Array) -> Floats:
+        """T(x) = 1, x, x² ... of cells (row, variable), 0 of a missing one: (row, statistic)."""
+        known = ~np.isnan(cells)
+        x = np.where(known, cells, 0.0)
+        return flat(known, *(x**power for power in range(1, len(self.statistic_words))))
 
     @abstractmethod
-    def disclose(
-        self,
-        cells: Array,
-        member: Floats,
-        concentration: Floats,
-        sizes: Ints,
-        rules: Policy,
-        known: Ints | None = None,
-    ) -> Rounded:
-        """Return what a policy lets out of a silo's clusters.
+    def natural(self, parameters: Reals) -> Floats:
+        """Natural parameters η: (..., statistic)."""
+
+    def log_base(self, cells: Array) -> Floats:
+        """What log p(x) has beside T · η, nothing: (row,)."""
+        return np.zeros(len(cells))
+
+    def log_density(self, cells: Array, parameters: Floats) -> Floats:
+        """Log p(x) less log_base, what is hidden summed out: (row, cluster)."""
+        return np.asarray(self.features(cells) @ self.natural(parameters).T)
+
+    def complete(self, cells: Array, parameters: Floats, labels: Ints, rng: Rng) -> Floats:
+        """Draw T(x) of incomplete rows given their known part and labels: (row, statistic)."""
+        return self.features(cells)
+
+    def expected_features(self, cells: Array, parameters: Floats) -> Floats:
+        """E T(x) of incomplete rows given their known part: (row, cluster, statistic)."""
+        return np.repeat(self.features(cells)[:, None], len(parameters), axis=1)
+
+    # conjugate prior
+
+    @abstractmethod
+    def prior(self) -> Floats:
+        """χ₀ of the prior: (coordinate,)."""
+
+    def conjugate(self, statistics: Array) -> Array:
+        """What rows with these sums add to χ, the sums themselves: (..., coordinate)."""
+        return statistics
+
+    @abstractmethod
+    def log_normaliser(self, posterior: Floats) -> Floats:
+        """F(χ) = ln ∫ exp(χ · η(θ)) h(θ) dθ, up to a constant: (..., variable)."""
+
+    @abstractmethod
+    def draw(self, posterior: Reals, rng: Rng) -> Floats:
+        """Draw parameters given χ: (..., parameter)."""
+
+    @abstractmethod
+    def fit(self, draws: Reals) -> Floats:
+        """Sufficient statistics implied by posterior draws, net of the prior, by moments.
 
         Parameters
         ----------
-        cells : (row, variable); member : (row, cluster); concentration : (cluster, variable)
-        sizes : (cluster,), as released; known : (cluster, variable), cells, likewise, where they
-            follow from other released numbers.
+        draws : (draw, cluster, parameter)
+
+        Returns
+        -------
+        (cluster, statistic), maybe such as no rows have: see `valid`.
         """
 
-    @abstractmethod
-    def basis(self, known: Ints, concentration: Floats, rules: Policy) -> Ints:
-        """Say what each released profile is of: (cluster, variable).
+    # drift between silos, at κ
 
-        Parameters
-        ----------
-        known : (cluster, variable), rows whose cell is known, as released.
-        """
+    def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
+        """Log p(rows | shared parameters, κ) up to a function of their number: (..., variable)."""
+        raise lacks(self, "log_marginal")
 
-    @abstractmethod
-    def breach(self, mean: Floats, concentration: Floats, known: Ints, rules: Policy) -> str:
-        """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
+    def shared_posterior(
+        self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
+    ) -> Floats:
+        """χ of the shared parameters' posterior: (chain, cluster, coordinate)."""
+        raise lacks(self, "shared_posterior")
 
-    @abstractmethod
-    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
-        """Draw parameters that all sources share, given what they released: (draw, parameter)."""
+    def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
+        """Draw each silo's own parameters: (silo, chain, cluster, parameter)."""
+        raise lacks(self, "draw_own")
+
+    # how parameters are shown
+
+    def names(self) -> list[tuple[str, str]]:
+        """Variable and word of each parameter, such as "mean of log"."""
+        logs = [self.units == "scaled" and one.transform == "log" for one in self.variables]
+        both = zip(self.variables, logs, strict=True)
+        words = self.parameter_words
+        return [(one.name, f"{w} of log" if is_log else w) for one, is_log in both for w in words]
+
+    def describe(self, parameters: Reals) -> Reals:
+        """Parameters in the units of the table, or of its logarithms: as they came."""
+        return parameters
+
+    def coordinates(self, parameters: Reals) -> Reals:
+        """Parameters where distances mean something, their logarithms: (..., parameter)."""
+        return np.log(np.maximum(parameters.astype(np.float64), SMALLEST))
+
+
+def lacks(family: Family, method: str) -> NotImplementedError:
+    """The error of a method that a family need not have."""
+    names = ", ".join(variable.name for variable in family.variables)
+    return NotImplementedError(f"{type(family).__name__}, of {names}, has no {method}")
+
+
+def drifting(kappa: Floats) -> tuple[Bools, Floats]:
+    """Where silos differ, and κ + 1, the rows that their spread is worth: as `kappa`."""
+    drifts = np.isfinite(kappa)
+    return drifts, np.where(drifts, kappa, 0.0) + 1.0
+
+
+def worth(rows: Floats, kappa: Floats) -> Floats:
+    """What part of a row each of a silo's n is worth, (κ + 1)/(n + κ + 1): as `rows`."""
+    drifts, k = drifting(kappa)
+    return np.where(drifts, k / (rows + k), 1.0)
+
+
+def parameter_counts(family: Family) -> Ints:
+    """Number of parameters of each variable: (variable,)."""
+    names = [name for name, _ in family.names()]
+    return np.array([names.count(variable.name) for variable in family.variables], dtype=np.int64)
+
+
+def coordinate_counts(family: Family) -> Ints:
+    """Number of conjugate coordinates of each variable: (variable,)."""
+    few = [family.variables[: place + 1] for place in range(len(family.variables))]
+    return np.diff([0, *(len(replace(family, variables=some).prior()) for some in few)])
+
+
+def leads(family: Family) -> Bools:
+    """Which variables have a κ of their own: (variable,), all, or the first of a joint family.
+
+    One without a κ differs between silos together with the last before it that has one.
+    """
+    return (np.arange(len(family.variables)) == 0) | (not family.is_joint)
+
+
+def hides(family: Family, cells: Array) -> Bools:
+    """Which rows are incomplete, so that their density is no T · η: (row,).
+
+    Of such rows `features` is what a chain begins with, or zero, and `log_density`, `complete` and
+    `expected_features` are asked instead.
+    """
+    gaps = np.isnan(cells).any(axis=1) if family.is_joint else np.zeros(len(cells), np.bool_)
+    return np.asarray(gaps | family.always_hides)
+
+
+def together(family: Family, values: Floats) -> Floats:
+    """Log probabilities summed over the variables that share a κ: (..., variable)."""
+    first = leads(family)
+    sums = np.add.reduceat(values, np.flatnonzero(first), axis=-1)
+    return sums[..., np.cumsum(first) - 1]

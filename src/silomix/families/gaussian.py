@@ -28,9 +28,10 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, logsumexp, ndtr, ndtri
 
-from silomix.families.columns import by_variable, flat
-from silomix.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
-from silomix.families.release_rounding import SAME, log_between
+from silomix.families.columns import by_variable, flat, log_between
+from silomix.families.derived import SIZE_SD
+from silomix.families.family import MOST_ROWS, Family, drifting, worth
+from silomix.families.release_rounding import SAME
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
@@ -50,14 +51,13 @@ MEAN_SIZES = np.geomspace(1e-3, 1e3, 13)
 SPREAD_SIZES = np.array([1.5, 5.0, 20.0, 100.0])
 
 
-class Gaussian(NumberFamily):
+class Gaussian(Family):
     """A block of normal variables: see `silomix.families.family.Family`."""
 
     units = "scaled"
     support = "all"
     parameter_words = ("mean", "sd")
     statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx", "Σx²")
-    extra = 1
     has_rules = True
 
     # rows that a spread is worth, of each that the mean is
@@ -140,10 +140,6 @@ class Gaussian(NumberFamily):
         n, w, total, square = self.sums(moments)
         mean = total / w
         return flat(mean, np.sqrt(np.maximum((square - total * mean) / n, SMALLEST_B)))
-
-    def inside(self, parameters: Floats) -> Floats:
-        """Return the parameters: an average of positive spreads is positive."""
-        return parameters
 
     def prior(self) -> Floats:
         """Return χ₀: three rows for the spread, a hundredth of one for the mean."""
@@ -237,16 +233,12 @@ class Gaussian(NumberFamily):
         both = s * s + t * t
         return np.asarray(0.5 * np.log(2.0 * s * t / both) - 0.25 * (m - k) ** 2 / both)
 
-    def typical(self, statistics: Floats) -> Floats:
-        """Return mean and spread of rows: a few have hardly any spread of their own."""
-        return np.maximum(super().typical(statistics), np.tile([-np.inf, 0.1], len(self.variables)))
-
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
         n, w, total, square = self.sums(statistics)
         m, s = by_variable(parameters, 2)
         mean = _mean(w, total)
-        shrunk = self.worth(w, kappa)
+        shrunk = worth(w, kappa)
         squares = np.maximum(square - total * mean, 0.0) + w * shrunk * (mean - m) ** 2
         fixed = -n * (0.5 * LOG_2PI + np.log(s)) + 0.5 * np.log(shrunk)
         return np.asarray(fixed - 0.5 * squares / (s * s) + self.left_out(statistics))
@@ -256,7 +248,7 @@ class Gaussian(NumberFamily):
     ) -> Floats:
         """Return χ of (m, σ), silos' own means integrated out, exactly."""
         n, w, total, square = self.sums(statistics)
-        shrunk = self.worth(w, kappa[:, None, :])
+        shrunk = worth(w, kappa[:, None, :])
         mean = _mean(w, total)
         weight, weighted = (w * shrunk).sum(axis=0), (total * shrunk).sum(axis=0)
         squares = (square - (1.0 - shrunk) * total * mean).sum(axis=0)
@@ -274,16 +266,10 @@ class Gaussian(NumberFamily):
     def near(self, statistics: Floats) -> Floats:
         """Return mean and spread of rows, the spread drawn towards the prior's."""
         n, w, total, square = self.sums(statistics)
-        rows, weight = np.maximum(n, 1.0), np.maximum(w, 1.0)
+        weight = np.maximum(w, 1.0)
         mean = total / weight
         squares = np.maximum(square - weight * mean * mean, 0.0)
-        return flat(mean, np.sqrt((squares + 2 * PRIOR[3]) / (rows + 3.0)))
-
-    def nothing(self) -> Floats:
-        """Return the mean statistics that the prior has: (statistic,)."""
-        ones = [1.0] * (len(self.statistic_words) - 2)
-        square = self.spread_worth * PRIOR[3] / PRIOR[2]
-        return np.tile([*ones, 0.0, square], len(self.variables))
+        return flat(mean, np.sqrt((squares + 2 * PRIOR[3]) / (n + 3.0)))
 
     def spread(self, parameters: Floats) -> Floats:
         """Return the standard deviations: (..., variable)."""
@@ -306,7 +292,7 @@ class Gaussian(NumberFamily):
         """Return `BOUND` on both sides of the location: each (variable,)."""
         return np.full(len(self.variables), -BOUND), np.full(len(self.variables), BOUND)
 
-    def least_units(self, units: Floats, per_step: Floats) -> Floats:
+    def least_sums(self, units: Floats, per_step: Floats) -> Floats:
         """Return Σx and Σx² in steps, (..., variable, sum), Σx² raised to the smallest spread."""
         x = units[..., 0] / per_step[..., 0]
         least = np.ceil((x * x + SMALLEST_SPREAD**2) * per_step[..., 1] - SAME)

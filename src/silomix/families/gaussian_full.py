@@ -22,6 +22,8 @@ from itertools import product
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, multigammaln
 
+from silomix.families.derived import SIZE_SD
+from silomix.families.family import MOST_ROWS, drifting, worth
 from silomix.families.gaussian import (
     LOG_2PI,
     MEAN_SIZES,
@@ -31,7 +33,6 @@ from silomix.families.gaussian import (
     SPREAD_SIZES,
     Gaussian,
 )
-from silomix.families.numeric import MOST_ROWS, SIZE_SD, drifting
 from silomix.families.symmetric_columns import (
     halves,
     inverse,
@@ -43,33 +44,22 @@ from silomix.families.symmetric_columns import (
     unpack,
     with_diagonal,
 )
-from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
+from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
 
 # of a correlation: the matrix must stay positive definite in single precision
 MOST_CORRELATED = 0.9999
-# added to a variance of few rows, so that two clusters can be compared
-RIDGE = 0.01
 
 
 class FullGaussian(Gaussian):
     """A block of jointly normal variables: see `silomix.families.family.Family`."""
 
     has_rules = False
+    is_joint = True
 
     @property
     def size(self) -> int:
         """d, how many variables there are."""
         return len(self.variables)
-
-    @property
-    def pairs(self) -> Ints:
-        """With how many variables each makes a pair: those before it."""
-        return np.arange(self.size)
-
-    @property
-    def leads(self) -> Bools:
-        """Which variables have a κ of their own: the first, and the others with it."""
-        return np.arange(self.size) == 0
 
     def _matrices(self, parameters: Reals) -> tuple[Floats, Floats, Floats, Floats]:
         """Return means, sds, correlations and covariances."""
@@ -127,13 +117,9 @@ class FullGaussian(Gaussian):
 
     def features(self, cells: Floats) -> Floats:
         """Return T(x), (row, statistic); zeros of a row with a missing cell, which has none."""
-        known = ~self.hides(cells)
+        known = np.asarray(~np.isnan(cells).any(axis=1))
         x = np.where(known[:, None], cells, 0.0)
         return pack(np.broadcast_to(known[:, None], x.shape), x, outer(x))
-
-    def hides(self, cells: Floats) -> Bools:
-        """Tell which rows have a missing cell: (row,)."""
-        return np.asarray(np.isnan(cells).any(axis=1))
 
     def _given_known(self, cells: Floats, parameters: Floats) -> tuple[Floats, ...]:
         """Return the law of rows' missing cells given the known ones, in every cluster.
@@ -272,11 +258,6 @@ class FullGaussian(Gaussian):
         scatter = scale - scale0 + (l0 + n)[..., None] * outer(mean) - n[..., None] * outer(x)
         return pack(n + 0.0 * x, n * x, positive(scatter) + n[..., None] * outer(x))
 
-    def nothing(self) -> Floats:
-        """Return the mean statistics that the prior has: (statistic,)."""
-        zero, one = np.zeros(self.size), np.ones(self.size)
-        return pack(one, zero, np.eye(self.size) * PRIOR[3] / PRIOR[2])
-
     def medians(self, posterior: Floats) -> Floats:
         """Return the medians of means and sds, and near those of correlations."""
         m, _, v, scale = self._numbers(posterior)
@@ -354,27 +335,12 @@ class FullGaussian(Gaussian):
         logs = log_det(both) - 0.5 * (log_det(first) + log_det(second))
         return self._in_column(-distance - 0.5 * logs)
 
-    def typical(self, statistics: Array) -> Floats:
-        """Return means and covariances of rows: a few have hardly any spread of their own."""
-        _, mean, squares = self._sums(self.means(statistics)[0])
-        return self._parameters(mean, positive(squares - outer(mean)) + RIDGE * np.eye(self.size))
-
-    def worth(self, rows: Floats, kappa: Floats) -> Floats:
-        """Return what part of a row each of a silo's n is worth, the same for all variables."""
-        return np.asarray(super().worth(rows, kappa[..., :1]))
-
-    def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return log p(rows | θ, κ) less that of the discounted rows, at their own θ."""
-        at = self.near(statistics)
-        kept = (self.discount(statistics, kappa) * self.natural(at)).sum(axis=-1)
-        return self.log_marginal(statistics, at, kappa) - self._in_column(kept)
-
     def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(rows | m, Σ, κ), the silo's own means integrated out: (..., variable)."""
         n, total, squares = self._sums(statistics)
         m, _, _, covariances = self._matrices(parameters)
         mean = np.divide(total, n[..., None], out=np.zeros(total.shape), where=n[..., None] > 0)
-        shrunk = self.worth(n[..., None], kappa)[..., 0]
+        shrunk = worth(n[..., None], kappa[..., :1])[..., 0]
         precision = inverse(covariances)
         apart = squares - n[..., None, None] * outer(mean)
         inside = np.einsum("...ij,...ij->...", precision, apart)
@@ -388,7 +354,7 @@ class FullGaussian(Gaussian):
         """Return χ of (m, Σ), silos' own means integrated out, exactly."""
         n, total, squares = self._sums(statistics)
         rows = n[..., None]
-        shrunk = self.worth(rows, kappa[:, None, :])
+        shrunk = worth(rows, kappa[:, None, :1])
         mean = np.divide(total, rows, out=np.zeros(total.shape), where=rows > 0)
         left = squares - ((1.0 - shrunk) * rows)[..., None] * outer(mean)
         parts = (rows + 0.0 * mean, rows * shrunk + 0.0 * mean, total * shrunk, left)
@@ -412,7 +378,7 @@ class FullGaussian(Gaussian):
         mean = total / rows
         scatter = positive(squares - rows[..., None] * outer(mean))
         prior = 2 * PRIOR[3] * np.eye(self.size)
-        return self._parameters(mean, (scatter + prior) / (rows[..., None] + 3.0))
+        return self._parameters(mean, (scatter + prior) / (n[..., None, None] + 3.0))
 
     def spread(self, parameters: Floats) -> Floats:
         """Return the standard deviation of one variable, from its own parameters: (..., 1)."""

@@ -41,7 +41,8 @@ from scipy.special import (
 )
 
 from silomix.families.columns import SMALLEST, by_variable, draw_places, flat, join, split
-from silomix.families.numeric import MOST_ROWS, SIZE_SD, SIZES, NumberFamily, drifting
+from silomix.families.derived import SIZE_SD, SIZES
+from silomix.families.family import MOST_ROWS, Family, drifting
 from silomix.families.poisson import SHAPE, SMALLEST_MEAN, Poisson
 from silomix.kernels.arrays import Array, Floats, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
@@ -55,14 +56,13 @@ CERTAIN = 1e30
 ROOT_8 = np.sqrt(8.0)
 
 
-class NegativeBinomial(NumberFamily):
+class NegativeBinomial(Family):
     """A block of counts: see `silomix.families.family.Family`."""
 
     word = "counts"
     support = "counts"
     parameter_words = ("mean", "dispersion")
     statistic_words = ("n", "Σx", *(f"ΣL at {alpha:.3g}" for alpha in DISPERSIONS[1:]))
-    extra = 1
     log_base = Poisson.log_base
 
     def _sums(self, statistics: Array) -> tuple[Floats, Floats, Floats]:
@@ -295,7 +295,7 @@ class NegativeBinomial(NumberFamily):
         shape = a + tables.sum(axis=0)
         numbers = join([rate, shape], np.concatenate([drawn, gamma], axis=-1))
         alike = self.prior() + self.conjugate(statistics.sum(axis=0))
-        return np.where(np.repeat(drifts, self.conjugates, axis=-1), numbers, alike)
+        return np.where(np.repeat(drifts, POINTS + 2, axis=-1), numbers, alike)
 
     def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own means around the shared ones, with the shared dispersions."""

@@ -21,8 +21,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy.special import expit, logit
 
+from silomix.families import derived
 from silomix.families.columns import by_variable, flat
-from silomix.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
+from silomix.families.derived import SIZE_SD
+from silomix.families.family import MOST_ROWS, Family, drifting, worth
 from silomix.kernels.arrays import Floats, Reals, Rng
 
 # rows that a prior is worth which nobody stated
@@ -38,7 +40,7 @@ TRANSFORMS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Float
 }
 
 
-class Parameter(NumberFamily):
+class Parameter(Family):
     """A block of parameters: see `silomix.families.family.Family`."""
 
     word = "parameters"
@@ -60,10 +62,6 @@ class Parameter(NumberFamily):
         """Return η: (..., statistic) from (..., parameter)."""
         theta = parameters.astype(np.float64)
         return flat(-0.5 * theta * theta, theta)
-
-    def inside(self, parameters: Floats) -> Floats:
-        """Return the parameters, which can be any numbers."""
-        return parameters
 
     def prior(self) -> Floats:
         """Return precision, and precision times mean, of the prior: (coordinate,)."""
@@ -133,16 +131,16 @@ class Parameter(NumberFamily):
         """Return log p(silo | θ, κ), the silo's own θ integrated out: (..., variable)."""
         n, total = by_variable(statistics, 2)
         drifts, k = drifting(kappa)
-        worth = self.worth(n, kappa)
-        shared = worth * (parameters * total - 0.5 * n * parameters * parameters)
-        own = 0.5 * total * total / (n + k) + 0.5 * np.log(worth)
+        part = worth(n, kappa)
+        shared = part * (parameters * total - 0.5 * n * parameters * parameters)
+        own = 0.5 * total * total / (n + k) + 0.5 * np.log(part)
         return np.asarray(shared + np.where(drifts, own, 0.0))
 
     def shared_posterior(
         self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
         """Return χ of θ, silos' own integrated out, exactly."""
-        return self.prior() + self.discount(statistics, kappa[:, None, :]).sum(axis=0)
+        return self.prior() + derived.discount(self, statistics, kappa[:, None, :]).sum(axis=0)
 
     def draw_own(self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own θ around the shared one."""
@@ -160,7 +158,7 @@ class Parameter(NumberFamily):
 
         Their centre is the mean of the clusters' means.
         """
-        centre = self.near(statistics).mean(axis=0)
+        centre = derived.near(self, statistics).mean(axis=0)
         for size in SIZES:
             against = 0.5 * (np.log(size / PRIOR_ROWS) / SIZE_SD) ** 2
-            yield size * self.moments(centre), against
+            yield size * derived.moments(self, centre), against

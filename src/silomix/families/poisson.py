@@ -20,9 +20,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import bdtr, bdtrc, digamma, gammaincinv, gammaln, pdtrc
 
-from silomix.families.columns import SMALLEST, by_variable, flat
-from silomix.families.numeric import MOST_ROWS, NumberFamily, drifting
-from silomix.families.release_rounding import log_between
+from silomix.families.columns import SMALLEST, by_variable, flat, log_between
+from silomix.families.family import MOST_ROWS, Family, drifting
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
 
@@ -32,7 +31,7 @@ SMALLEST_MEAN = 0.01
 BOUND = 8.0
 
 
-class Poisson(NumberFamily):
+class Poisson(Family):
     """A block of counts: see `silomix.families.family.Family`."""
 
     word = "counts"

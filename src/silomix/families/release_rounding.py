@@ -1,8 +1,6 @@
-"""What a policy's rules mean for every kind of variable, and the records that kinds share for it.
+"""Rounding of counts under a policy: what every kind of variable shares, and level counts.
 
-A family says itself what its rules are, in three methods: `disclose`, what may leave of a silo's
-rows; `breach`, whether released numbers could have left so; and `draw_behind`, parameters given
-what a release can stand for.
+`disclosure.py` applies these rules, and those of numbers, to all kinds.
 
 Of categories, level counts are rounded, and none leaves below the minimum. They are counts of the
 rows whose cell is known, so their sum is the number of these, rounded like every other count
@@ -11,52 +9,22 @@ release can stand for is sampled: taken for exact, rounded counts make intervals
 and floors make rare levels too common. Counts are drawn on the set that would have been released
 so, together with the profile that they come from (`silomix.kernels.rounded_counts`). A stand-in
 profile says nothing of its cluster and is left out.
-
-Numbers leave as sums over a cluster's rows, Σx and for normal variables Σx², after three rules:
-
-- Each value is winsorised: one beyond the family's bounds counts as the bound. So a row that takes
-  another value, or leaves, moves a sum by no more than its reach, the gap of its `sum_bounds`.
-- Each value is top-coded by rank: with the minimum m, one beyond the m-th smallest or the m-th
-  largest value of its cluster counts as that. So fewer than m rows have no influence by being
-  extreme, and whether there are such rows cannot be told.
-- A sum is rounded to a multiple of reach × max(1.6, base), one step: a column of two values leaves
-  no finer than its count would. What is rounded is the mean times the released concentration c,
-  which is at most 1.6 times the number of known cells, or base times: so a row's own value moves
-  what is rounded by no more than a step, also where cells are missing and where sizes were rounded.
-- Nothing leaves of numbers that are known for fewer rows than four times the minimum.
-- No released variance is below a floor.
-- Nothing leaves of numbers that are nearly all at one or two values. The m − 1 rows farthest from
-  these are left out before that is judged, so that they do not decide it. This takes the place of
-  the dominance rule of official statistics (Hundepool et al., 2012), which reveals by its refusals
-  that a few rows dominate.
-
-How many rows a mean is worth goes by the doubt about who belongs to the cluster, never by values,
-and leaves in steps of half octaves. A cluster with fewer known cells than the minimum, or whose
-numbers a few rows decide, has the pool of the others' means instead, or the prior's, and
-concentration 0, by which everyone can tell.
-
-Behind a release are all sums within half a step, and all smaller Σx² where the floor was used.
-`draw_behind_sums` draws parameters by the probability that rows of theirs would have left so, which
-is each family's `log_rounded` and allows for top-coding. Values beyond the bounds stay winsorised:
-what that takes off a spread cannot be known from outside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import combinations_with_replacement, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr
 
-from silomix.families import dirichlet
-from silomix.families.columns import join, split
+from silomix.families.categorical import shares_of, sum_cells
 from silomix.kernels import rounded_counts
 from silomix.kernels.arrays import Bools, Codes, Floats, Ints, Rng
 
 if TYPE_CHECKING:
+    from silomix.families.categorical import Levels
     from silomix.study.policy import Policy
 
 # Of a step of half an octave, as a share of its upper end.
@@ -77,18 +45,6 @@ NEAR = 1e-9
 DOUBT_POWER = 3.0
 # Sweeps of `draw_behind_levels` that are dropped, more for each silo, and sweeps between draws.
 BURN_IN, BURN_IN_BY_SILO, THIN = 300, 100, 2
-# How many times its share of a sum a row may count, where cells are missing or sizes rounded.
-MARGIN = 1.6
-# Sums leave of so many times the minimum of known cells, so that half are not top-coded.
-FEWEST_CODED = 4
-# Values that the rows of a cluster may nearly all be at: those of so many of the fullest bins, in
-# which rows that differ by less than the sums can tell count as alike, and quartiles.
-FULLEST, BINS, QUARTILES = 6, 64, (0.25, 0.5, 0.75)
-# Of `draw_behind_sums`: points of a grid along each axis, of one or of two; over how many draws,
-# with the data of so few rows, it first spreads; how often it is moved, and how far below the
-# largest log density nothing is looked for.
-GRID, GRID_STARTS, GRID_ROWS, ZOOMS, DEPTH = (400, 40), 200, 6.0, 12, 15.0
-TINY = 1e-15
 
 
 class Deed(NamedTuple):
@@ -224,7 +180,7 @@ def whole_counts(codes: Codes, offsets: Ints, member: Floats) -> Floats:
     The counts are means over the draws of who belongs, not those of the one partition, which are
     biased where clusters overlap.
     """
-    return np.rint(dirichlet.sum_cells(codes, offsets, member))
+    return np.rint(sum_cells(codes, offsets, member))
 
 
 def without_rare(
@@ -252,6 +208,23 @@ def without_rare(
     certain = np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
     worth[certain] = 1.0
     return np.where(rare | certain[:, None], worth[:, None], drawn / np.maximum(known, 1.0))
+
+
+def disclose_counts(  # noqa: PLR0917
+    block: Levels,
+    cells: Codes,
+    member: Floats,
+    concentration: Floats,
+    sizes: Ints,
+    rules: Policy,
+    known: Ints | None = None,
+) -> Rounded:
+    """Apply a policy to level counts of one silo's clusters: see `disclosure.disclose`."""
+    offsets, counts = block.offsets, whole_counts(cells, block.offsets, member)
+    exact, mean = block.known(counts), shares_of(counts, offsets)
+    worth = without_rare(cells, member, concentration, counts, offsets, rules)
+    known = round_known(exact, sizes, rules) if known is None else known
+    return disclose_levels(mean, worth, exact, known, offsets, rules)
 
 
 def disclose_levels(
@@ -362,7 +335,15 @@ def could_leave(mean: Floats, known: Ints, rules: Policy) -> bool:
     return bool((own | (np.abs(mean - stand_in).max(axis=1) <= NEAR)).all())
 
 
-def draw_behind_levels(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
+def breach_levels(block: Levels, mean: Floats, known: Ints, rules: Policy) -> str:
+    """What released shares have that no rule lets out, as the end of a sentence; or ""."""
+    for variable, (start, end) in enumerate(pairwise(block.offsets)):
+        if not could_leave(mean[:, start:end], known[:, variable], rules):
+            return f"has a profile of variable {variable + 1} that is not a rounded count"
+    return ""
+
+
+def draw_behind_levels(block: Levels, said: Said, draws: int, rng: Rng) -> Floats:
     """Draw a profile that all sources share, given what they released: (draw, level).
 
     Sources that no rule changed stand for themselves.
@@ -390,249 +371,3 @@ def draw_behind_levels(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
         how = BURN_IN + BURN_IN_BY_SILO * len(given.worth), THIN, draws
         profile[:, first:last], _ = rounded_counts.draw_behind(given, block.beta, *how, rng)
     return profile
-
-
-def steps_of(block: Any, base: Ints | int) -> Floats:
-    """Return what sums are multiples of, (..., variable, sum), for bases (...,)."""
-    low, high = block.sum_bounds()
-    return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None]) * (high - low))
-
-
-def disclose_sums(  # noqa: PLR0917
-    block: Any,
-    cells: Floats,
-    member: Floats,
-    concentration: Floats,
-    sizes: Ints,
-    rules: Policy,
-    known: Ints | None = None,
-) -> Rounded:
-    """Apply a policy to the numbers of one silo's clusters, small ones folded already.
-
-    Parameters
-    ----------
-    cells : (row, variable); member : (row, cluster), over the draws of who belongs.
-    concentration : (cluster, variable), how many rows the draws are worth, for comparison.
-    sizes : (cluster,), rows, as released
-    known : (cluster, variable), as released, where it follows from other released numbers.
-    """
-    words, near = len(block.statistic_words), np.clip(cells, *block.bounds())
-    exact, least = member.T @ ~np.isnan(cells), least_units(rules) * rules.round_to
-    known = round_known(exact, sizes, rules) if known is None else known
-    means = np.zeros((*known.shape, words - 1))
-    # of fewer, most would be top-coded
-    shown = known >= max(FEWEST_CODED * least, 1)
-    for cluster, weights in enumerate(member.T):
-        coded, ends = top_code(near, weights, least)
-        sums = split(weights @ block.features(coded), words)[:, 1:]
-        means[cluster] = sums / np.maximum(exact[cluster], 1e-300)[:, None]
-        for variable in np.flatnonzero(shown[cluster]):
-            column = coded[:, variable], weights, ends[:, variable]
-            clumped = has_hardly_any_spread(*column, words - 1, rules.minimum_count)
-            shown[cluster, variable] = not clumped
-    # moments of the draws would tell of single values, and exact numbers of single missing cells
-    full = np.maximum(known, 1).astype(np.float64)
-    steps = steps_of(block, rules.round_to)
-    coarse = coarse_concentration(worth_in_doubt(member)[:, None] * full, full)
-    coarse[~shown] = 0.0
-    per_step = np.where(shown, coarse, 1.0)[..., None] / steps
-    plain = np.rint(means * per_step) + 0.0  # −0.0 would tell a sign
-    units = block.least_units(plain, per_step)
-    released = _stand_in(block, units / per_step, shown, known)
-    where, rows = block.word, int(shown.sum())
-    moved = np.abs(released - means)[shown].max(initial=0.0)
-    inside = f"{int(((near != cells) & ~np.isnan(cells)).sum())} values were beyond the bounds"
-    short = int((~shown).sum())
-    few_rows = f"{short} have fewer known cells, or hardly any spread" if short else ""
-    shift = f"no mean of values or squares moved over {moved:.3f}, in the units of the study"
-    base, least = rules.round_to, rules.minimum_count
-    deeds = (
-        Deed("values winsorised", where, base, rows, 0, "applied", inside),
-        Deed("values top-coded by rank", where, least, rows, 0, applied(least)),
-        Deed("sums rounded", where, base, rows, 0, "applied", shift),
-        Deed("smallest spread", where, base, rows, int((units != plain).sum()), "applied"),
-        Deed("minimum count", where, least, shown.size, 0, "passed", few_rows),
-        *stand_in_deeds(block.basis(known, coarse, rules), where, least),
-        step_deed(concentration, coarse, base),
-    )
-    return Rounded(join([np.ones(known.shape)], released), coarse, known, deeds)
-
-
-def top_code(values: Floats, weights: Floats, minimum: int) -> tuple[Floats, Floats]:
-    """Replace values beyond the minimum-th smallest and largest of each variable by these.
-
-    Parameters
-    ----------
-    values : (row, variable), nan where missing; weights : (row,), probability of belonging.
-
-    Returns
-    -------
-    values : (row, variable); ends : (2, variable), the smallest and the largest that are left.
-    """
-    ends = np.zeros((2, values.shape[1]))
-    for variable, column in enumerate(values.T):
-        rows = ~np.isnan(column) & (weights > 0)
-        order = np.argsort(column[rows], kind="stable")
-        ascending, rank = column[rows][order], np.cumsum(weights[rows][order])
-        if len(rank):
-            from_top = rank[-1] - rank + weights[rows][order]
-            lower = ascending[min(np.searchsorted(rank, minimum - SAME), len(rank) - 1)]
-            upper = ascending[max(np.flatnonzero(from_top >= minimum - SAME), default=0)]
-            # of too few values for both, what is left is one value
-            ends[:, variable] = (lower, upper) if lower <= upper else (lower + upper) / 2
-    return np.clip(values, *ends), ends
-
-
-def has_hardly_any_spread(
-    values: Floats, weights: Floats, ends: Floats, sums: int, minimum: int
-) -> bool:
-    """Tell whether a cluster's numbers are nearly all at one value, or at two.
-
-    From Σx, and Σx² where it leaves, a recipient who knows the values could compute how many rows
-    have another. So the distance from the value, or the product of the distances from both, is
-    added up over the rows but for the minimum − 1 that have most of it, which therefore do not
-    decide; it must be more than one row alone can have.
-
-    Parameters
-    ----------
-    values : (row,), top-coded; weights : (row,); ends : (2,), their smallest and largest
-    sums : how many sums of a variable leave: 1 or 2.
-    """
-    rows = ~np.isnan(values) & (weights > 0)
-    values, weights = values[rows], weights[rows]
-    likely = np.sort(values[weights >= weights.max() / 2])
-    bins = np.rint((likely - likely[0]) * (BINS / max(np.ptp(likely), 1e-300)))
-    _, first, counts = np.unique(bins, return_index=True, return_counts=True)
-    fullest = np.argsort(-counts, kind="stable")[:FULLEST]
-    middle = likely[(first + counts // 2)[fullest]]
-    anchors = sorted({*middle, *np.quantile(values, QUARTILES, method="nearest")})
-    for places in combinations_with_replacement(anchors, sums):
-        farthest = np.array([*ends, np.mean(places)])
-        most = np.prod([abs(farthest - at) for at in places], axis=0).max()
-        apart = np.sort(weights * np.prod([abs(values - at) for at in places], axis=0))
-        if apart[: len(apart) - max(minimum - 1, 0)].sum() <= most:
-            return True
-    return False
-
-
-def _stand_in(block: Any, means: Floats, own: Bools, known: Ints) -> Floats:
-    """Return means (cluster, variable, sum), those that are not `own` replaced by a stand-in."""
-    nothing = split(block.nothing(), len(block.statistic_words))[:, 1:]
-    rows = known * own
-    pooled = np.einsum("cv,cvs->vs", rows, means) / np.maximum(rows.sum(axis=0), 1)[:, None]
-    other = np.where(np.asarray(own.any(axis=0))[:, None], pooled, nothing)
-    return np.where(own[..., None], means, other)
-
-
-def breach_sums(block: Any, mean: Floats, concentration: Floats, known: Ints, rules: Policy) -> str:
-    """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
-    means, own = split(mean, len(block.statistic_words))[..., 1:], concentration > 0
-    rows = np.where(own, concentration, 1.0)
-    down = 2 * np.log2(np.maximum(known, 1) / rows) - 2 * np.log2(1 / MIDDLE)
-    if not (~own | (rows == known) | (np.abs(down - np.rint(down)) <= SAME)).all():
-        return f"has concentrations of {block.word} that are not half octaves"
-    per_step = rows[..., None] / steps_of(block, rules.round_to)
-    units = np.rint(means * per_step)
-    same = np.abs(means * per_step - units) <= SAME
-    if not (same | ~own[..., None]).all():
-        return f"has sums of {block.word} that are not multiples of their step"
-    if (own[..., None] & (block.least_units(units, per_step) > units)).any():
-        return f"has {block.word} with less spread than may leave"
-    low, high = (np.rint(end * per_step) for end in block.sum_bounds())
-    inside = (units >= low) & (units <= block.least_units(high, per_step))
-    if (own[..., None] & ~inside).any():
-        return f"has means of {block.word} that no winsorised values have"
-    apart = np.abs(means - _stand_in(block, means, own, known))
-    near = (apart <= NEAR * (1 + np.abs(means))).all()
-    return "" if near else f"has {block.word} of clusters with too few rows"
-
-
-def draw_behind_sums(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
-    """Draw parameters that all sources share, given what they released: (draw, parameter).
-
-    A source that no rule changed counts by its likelihood, and a rounded one by the probability
-    that rows would have left the same. Where there is one, each variable is drawn on a grid.
-    """
-    means = split(said.mean, len(block.statistic_words))[..., 1:]
-    sums = join([said.concentration], said.concentration[..., None] * means)
-    shown = (said.base > 0)[:, None] & (said.concentration > 0)
-    exact = np.where(np.repeat(shown, block.statistics, axis=1), 0.0, sums).sum(axis=0)
-    if not shown.any():
-        updated = block.prior() + block.conjugate(exact)
-        return np.asarray(block.draw(np.tile(updated, (draws, 1)), rng))
-    low, high = _rounded_alike(block, said, means, shown)
-    words, drawn = len(block.statistic_words), []
-    for v, own in enumerate(block.variables):
-        one = replace(block, variables=(own,))
-        known = split(exact, words)[v]
-
-        def log_density(
-            points: Floats, one: Any = one, known: Floats = known, v: int = v
-        ) -> Floats:
-            value = one.log_prior(points)[1][:, 0] + one.natural(points) @ known
-            for s in np.flatnonzero(shown[:, v]):
-                rows = said.concentration[s, [v]], said.known[s, [v]], said.least[s]
-                value += one.log_rounded(points, low[s, [v]], high[s, [v]], *rows)[:, 0]
-            return np.asarray(value)
-
-        about = split(sums.sum(axis=0), words)[v]
-        few = about * min(1.0, GRID_ROWS / max(about[0], 1.0))
-        start = one.draw(np.tile(one.prior() + one.conjugate(few), (GRID_STARTS, 1)), rng)
-        drawn.append(_draw_on_grid(log_density, start, draws, rng))
-    return np.concatenate(drawn, axis=1)
-
-
-def _draw_on_grid(log_density: Any, start: Floats, draws: int, rng: Rng) -> Floats:
-    """Draw points of a density by evaluating it on a grid that closes in on it: (draw, parameter).
-
-    Parameters
-    ----------
-    log_density : of points (point, parameter), up to a constant.
-    start : (point, parameter), points that spread about as far as the density does.
-    """
-    low, high = start.min(axis=0), start.max(axis=0)
-    points, logs, step = _on_grid(log_density, low, high)
-    for _ in range(ZOOMS):
-        kept, width = points[logs > logs.max() - DEPTH], high - low
-        first, last = kept.min(axis=0), kept.max(axis=0)
-        # beyond an edge that is kept there is more
-        below, above = first <= low, last >= high
-        if (2 * (last - first) > width).all() and not (below | above).any():
-            break
-        low = first - np.where(below, width / 2, step)
-        high = last + np.where(above, width / 2, step)
-        points, logs, step = _on_grid(log_density, low, high)
-    weights = np.exp(logs - logs.max())
-    places = rng.choice(len(points), draws, p=weights / weights.sum())
-    drawn = points[places] + step * (rng.random((draws, len(step))) - 0.5)
-    drawn[:, -1] = np.where(drawn[:, -1] > 0, drawn[:, -1], points[places, -1])
-    return drawn
-
-
-def _on_grid(log_density: Any, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return a grid's points (point, parameter), their log densities (point,), and its steps."""
-    size = GRID[len(low) - 1]
-    axes = [np.linspace(a, b, size) for a, b in zip(low, high, strict=True)]
-    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(low))
-    logs = np.full(len(points), -np.inf)
-    there = points[:, -1] > 0  # rates and spreads are positive, and come last
-    logs[there] = log_density(points[there])
-    return points, logs, (high - low) / (size - 1)
-
-
-def _rounded_alike(block: Any, said: Said, means: Floats, shown: Bools) -> tuple[Floats, Floats]:
-    """Return the bounds of the mean statistics that would have left so, (source, variable, sum)."""
-    rows = np.where(shown, said.concentration, 1.0)[..., None]
-    per_step = rows / steps_of(block, said.base)
-    units = np.rint(means * per_step)
-    # one step of Σx² less would have been raised: all that is smaller leaves like this
-    less = units - np.arange(units.shape[-1])
-    at_floor = shown[..., None] & (less != block.least_units(less, per_step))
-    return np.where(at_floor, 0.0, means - 0.5 / per_step), means + 0.5 / per_step
-
-
-def log_between(low: Floats, high: Floats) -> Floats:
-    """Return the log probability that a standard normal variable is between two values."""
-    upper = low > 0
-    a, b = np.where(upper, -high, low), np.where(upper, -low, high)
-    return np.asarray(log_ndtr(b) + np.log1p(-np.exp(np.minimum(log_ndtr(a) - log_ndtr(b), -TINY))))

@@ -31,7 +31,8 @@ import numpy as np
 from scipy.special import digamma, gammaln, stdtrit
 
 from silomix.families.columns import by_variable, flat, split
-from silomix.families.gaussian import LOG_2PI, Gaussian
+from silomix.families.family import worth
+from silomix.families.gaussian import LOG_2PI, PRIOR, Gaussian
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 
 # ν: tails heavy enough for outliers, and a variance
@@ -52,7 +53,6 @@ class StudentT(Gaussian):
     parameter_words = ("mean", "scale")
     statistic_words = ("n", "Σv", "Σw", "Σh", "Σwx", "Σwx²")
     always_hides = True
-    extra = 0
     has_rules = False
     spread_worth = OF_SCALE / OF_MEAN
 
@@ -88,6 +88,12 @@ class StudentT(Gaussian):
         """Return Σh less what it has beside log p(x): (..., variable)."""
         n, _, _, h, _, _ = by_variable(statistics, 6)
         return np.asarray(h - n)
+
+    def nothing(self) -> Floats:
+        """Return the mean statistics that the prior has: (statistic,)."""
+        none = np.zeros(len(self.variables))
+        square = OF_SCALE * PRIOR[3] / PRIOR[2]
+        return self.from_sums(none, none + OF_MEAN, none, none + square)
 
     def _from_weights(self, cells: Floats, z: Floats, w: Floats) -> Floats:
         """Return T(x) of cells z scales from the mean with weights w: (..., statistic)."""
@@ -157,12 +163,14 @@ class StudentT(Gaussian):
 
     def discount(self, statistics: Floats, kappa: Floats) -> Floats:
         """Return the sums of the fewer rows that say as much of the shared parameters."""
-        worth = self.worth(self.sums(statistics)[1], kappa)
-        return np.asarray(statistics * np.repeat(worth, self.statistics, axis=-1))
+        part = worth(self.sums(statistics)[1], kappa)
+        return np.asarray(statistics * np.repeat(part, self.statistics, axis=-1))
 
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
         """Say what is wrong with parameters from elsewhere; nothing where all is well."""
-        return super().problems(parameters).replace("standard deviations", "scales")
+        return (
+            super().problems(parameters, together=together).replace("standard deviations", "scales")
+        )
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable).

@@ -36,7 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silomix.errors import MessageError
-from silomix.families import make_family
+from silomix.families import KINDS, make_family
+from silomix.families.disclosure import basis as basis_of
 from silomix.families.release_rounding import CLUSTER, SILO, UNIFORM
 from silomix.kernels.arrays import Ints
 from silomix.messages import Check, Release
@@ -130,7 +131,7 @@ def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
     files = csv_files("cluster_sizes", ["cluster", "rows"], enumerate(release.sizes.tolist()))
     files |= csv_files("checks", CHECKS, checks)
     family = make_family(schema, Prior())
-    heading = KEYS + NUMBERS + (UNITS if schema.numbers else [])
+    heading = KEYS + NUMBERS + (UNITS if _has_units(schema) else [])
     files |= csv_files("profile", heading, _profile_rows(release, schema, family))
     if release.weights is not None and release.parameters is not None:
         names = [f"cluster {cluster}" for cluster in range(release.clusters)]
@@ -159,7 +160,7 @@ def _profile_rows(
 ) -> Iterator[tuple[object, ...]]:
     policy = Policy(**release.policy)
     variable, statistic = _lines(family)
-    basis = family.basis(release.known, release.concentration, policy)
+    basis = basis_of(family, release.known, release.concentration, policy)
     shown = release.known * (basis == CLUSTER)
     total = np.where(basis == CLUSTER, release.known, shown.sum(axis=0))
     basis, total, known = (part[:, variable] for part in (basis, total, release.known))
@@ -170,8 +171,8 @@ def _profile_rows(
     for i in np.ndindex(*mean.shape):
         var, nothing = family.variables[variable[i[1]]], basis[i] == UNIFORM
         words, counted = BASES, policy.has_rules and not nothing
-        units: list[object] = ["categorical", "", "", "", ""]
-        if var.kind != "categorical":
+        units: list[object] = [var.kind, "", "", "", ""]
+        if not var.levels:
             words, counted = NUMBER_BASES, False
             units = [var.kind, var.location, var.scale, var.transform, float(in_data_units[i])]
         yield (
@@ -180,8 +181,13 @@ def _profile_rows(
             "" if nothing else int(total[i]),
             int(known[i]),
             *(float(part[i]) for part in (mean, concentration)),
-            *(units if schema.numbers else ()),
+            *(units if _has_units(schema) else ()),
         )
+
+
+def _has_units(schema: Schema) -> bool:
+    """Whether lines say the kind and the units of their variable."""
+    return any(variable.kind != "categorical" for variable in schema.variables)
 
 
 def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
@@ -219,8 +225,9 @@ def _read_schema(lines: list[list[str]]) -> Schema:
     for name, run in runs:
         units_of = run[0][len(KEYS + NUMBERS) :] + [""] * len(UNITS)
         kind, location, scale, transform = units_of[:4]
-        if kind in {"", "categorical"}:
-            variables.append(Variable(name, tuple(row[2] for row in run)))
+        if KINDS[kind or "categorical"].has_levels:
+            levels = tuple(row[2] for row in run)
+            variables.append(Variable(name, levels, kind or "categorical"))
             continue
         units = float(location), float(scale)
         if not (np.abs(units) <= LARGEST_UNIT).all() or units[1] <= 0:

@@ -13,6 +13,7 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError
+from silomix.families.disclosure import breach
 from silomix.families.release_rounding import least_units
 from silomix.messages.container import MOST_ROWS, Envelope, axis_lengths, digest_record, shorten
 from silomix.study import Study, digest
@@ -343,7 +344,7 @@ def _broken_rules(release: Release, policy: Policy, family: Product) -> Problems
     odd = (observed < least) | (observed > size - least - base) | (observed % base > 0)
     for cells in observed[odd & (observed > 0) & (observed != size)]:
         yield f"has {cells:,} known cells, too few, too near the size or no multiple of {base:,}"
-    problem = family.breach(release.mean, release.concentration, observed, policy)
+    problem = breach(family, release.mean, release.concentration, observed, policy)
     if problem:
         yield problem
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from silomix.families.categorical import SMALLEST_PROBABILITY
 from silomix.families.columns import SMALLEST
+from silomix.families.disclosure import draw_behind
 from silomix.families.release_rounding import MIDDLE, Said, least_units
 from silomix.model.draws import MatchedDraws
 from silomix.study.policy import Policy
@@ -70,7 +71,9 @@ def read_said(*releases: Release) -> Said:
 def own_draws(release: Release, count: int, model: PooledModel, silos: int, rng: Rng) -> Floats:
     """Draw the parameters of one silo's clusters, by themselves: (draw, cluster, parameter)."""
     family, said = model.shared_family(silos), read_said(release)
-    each = [family.draw_behind(said.of(np.array([c])), count, rng) for c in range(release.clusters)]
+    each = [
+        draw_behind(family, said.of(np.array([c])), count, rng) for c in range(release.clusters)
+    ]
     return np.stack(each, axis=1)
 
 

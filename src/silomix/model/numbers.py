@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import DataError, cell
-from silomix.families import KINDS, all_kinds
+from silomix.families import KINDS
 from silomix.model.reading import NUMBER, Cells, spell
 from silomix.model.schema import Variable
 from silomix.model.sentences import first_of, listing, plural
@@ -65,8 +65,13 @@ DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCI
 
 def declared_words() -> dict[str, tuple[str, str]]:
     """Words by which a column can be declared, each with its kind and transform."""
-    words = {kind: (kind, "none") for kind in all_kinds() if kind != "parameter"}
+    words = {kind: (kind, "none") for kind in KINDS if kind != "parameter"}
     return words | {"log-gaussian": ("gaussian", "log")}
+
+
+def is_level(word: str) -> bool:
+    """Whether columns declared by this word have levels."""
+    return KINDS[declared_words()[word][0]].has_levels
 
 
 def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
@@ -112,7 +117,7 @@ def guess_told(variables: Sequence[Variable], declared: Collection[str], setting
     declared : the columns whose kind was declared.
     setting : the name of the setting that declares kinds, for the reader.
     """
-    guessed = [v.name for v in variables if v.kind != "categorical" and v.name not in declared]
+    guessed = [v.name for v in variables if not v.levels and v.name not in declared]
     spaced = [
         f"{v.name} ({listing(v.levels)})"
         for v in variables

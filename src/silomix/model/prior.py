@@ -38,7 +38,7 @@ class Prior:
         """
         if not self.fractionate:
             return self.alpha, self.beta
-        from silomix.families.dirichlet import fractional
+        from silomix.families.categorical import fractional
 
         return fractional(self.alpha, silos), fractional(self.beta, silos)
 

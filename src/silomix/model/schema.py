@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -68,7 +68,7 @@ class Schema:
 
     Attributes
     ----------
-    variables : those of one kind next to each other, in the order of `families.all_kinds`.
+    variables : those of one kind next to each other, in the order of `families.KINDS`.
     missing : "marginalise" leaves a missing cell out of the likelihood (exact under missing at
         random); "level" makes it one more level, `MISSING_LEVEL`, of the variables that have it.
 
@@ -88,13 +88,13 @@ class Schema:
 
     @cached_property
     def categories(self) -> tuple[Variable, ...]:
-        """The categorical variables."""
-        return tuple(v for v in self.variables if v.kind == "categorical")
+        """The variables with levels."""
+        return tuple(v for v in self.variables if v.levels)
 
     @cached_property
     def numbers(self) -> tuple[Variable, ...]:
         """The other variables."""
-        return tuple(v for v in self.variables if v.kind != "categorical")
+        return tuple(v for v in self.variables if not v.levels)
 
     @property
     def of_parameters(self) -> bool:
@@ -148,18 +148,24 @@ class Shard:
     @cached_property
     def cells(self) -> tuple[Array, ...]:
         """Cells of each kind of variable in turn: (row, variable of that kind)."""
-        kinds = [variable.kind for variable in self.schema.numbers]
-        edges = [0, *(i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]), len(kinds)]
-        blocks: list[Array] = [self.codes] if len(self.schema.categories) else []
-        if self.numbers is not None:
-            blocks += [self.numbers[:, start:stop] for start, stop in pairwise(edges)]
+        blocks: list[Array] = []
+        codes = numbers = 0
+        for _, group in groupby(self.schema.variables, key=lambda variable: variable.kind):
+            variables = list(group)
+            if variables[0].levels:
+                blocks.append(self.codes[:, codes : codes + len(variables)])
+                codes += len(variables)
+            elif self.numbers is not None:
+                blocks.append(self.numbers[:, numbers : numbers + len(variables)])
+                numbers += len(variables)
         return tuple(blocks)
 
     @property
     def missing(self) -> Ints:
         """Number of missing cells of each variable: (variable,)."""
-        counts = (self.codes == self.schema.sizes).sum(axis=0)
-        return counts if self.numbers is None else np.r_[counts, np.isnan(self.numbers).sum(axis=0)]
+        columns = [column for block in self.cells for column in block.T]
+        pairs = zip(self.schema.variables, columns, strict=True)
+        return np.array([(x == len(v.levels) if v.levels else np.isnan(x)).sum() for v, x in pairs])
 
     def some(self, rows: Array) -> Shard:
         """The shard with a subset of the rows, given by indices or a mask."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from silomix.errors import DataError, DataWarning, SettingsError, cell, warn
-from silomix.families import all_kinds
+from silomix.families import KINDS
 from silomix.model.numbers import (
     SPIKE_LEVELS,
     cut_variable,
@@ -18,6 +18,7 @@ from silomix.model.numbers import (
     guess_kind,
     guess_told,
     in_units,
+    is_level,
     level_cells,
     number_variable,
     read_numbers,
@@ -193,7 +194,7 @@ def infer_schema(
         _for_each(infer, names)
     finally:  # with the errors, so that all can be put right at once
         warn_of(odd, where)
-    inferred.sort(key=lambda variable: all_kinds().index(variable.kind))
+    inferred.sort(key=lambda variable: list(KINDS).index(variable.kind))
     if list(kinds.values()).count("gaussian-full") == 1:
         text = f"{where}: a single column is 'gaussian-full', which is the same as 'gaussian'"
         _warn(f"{text}; declare it as 'gaussian', whose sums a policy can round, or add another")
@@ -243,7 +244,7 @@ def encode(
         place, variable = numbered
         label = f"{where}: column {variable.column!r}"
         cells = read_cells(frame.get_column(variable.column), label, variable.na_values)
-        if variable.kind == "categorical":
+        if variable.levels:
             cells = level_cells(cells, variable, label)
             codes[:, place] = _level_codes(cells, variable, schema.missing, label, advice)
             return
@@ -349,10 +350,10 @@ def _infer_column(
         word = guess_kind(column, cells, label)
     if bins is not None:
         inferred = [cut_variable(read_numbers(cells, label), name, bins, label)]
-    elif word in (None, "categorical"):
+    elif word is None or is_level(word):
         if is_guess:
             _check_countable(cells, label)
-        inferred = [Variable(name, _infer_levels(cells, levels, label))]
+        inferred = [Variable(name, _infer_levels(cells, levels, label), word or "categorical")]
     else:
         values = read_numbers(cells, label)
         spike = find_spike(values) if is_guess else None
@@ -361,7 +362,7 @@ def _infer_column(
         if spike is not None:
             twin = Variable(f"{name} is {spell(spike)}", SPIKE_LEVELS, spike=spike, source=name)
             inferred.insert(0, twin)
-    is_number = bins is not None or inferred[-1].kind != "categorical"
+    is_number = bins is not None or not KINDS[inferred[-1].kind].has_levels
     odd = suspect(name, cells, is_number=is_number, is_guess=is_guess)
     if missing == "level":
         odd.pop("ticks", None)
@@ -384,7 +385,7 @@ def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple
 
 def _with_missing(variable: Variable, cells: Cells, missing: Missing) -> Variable:
     """A variable with the level for missing cells, if it needs one."""
-    if variable.kind != "categorical":
+    if not KINDS[variable.kind].has_levels:
         return variable
     levels = variable.levels
     if missing == "level" and cells.missing.any():

@@ -9,6 +9,7 @@ import numpy as np
 
 from silomix.errors import SettingsError
 from silomix.families import KINDS
+from silomix.families.derived import spread
 from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import amount, listing, number, percent, plural
 from silomix.posterior import characterise
@@ -289,7 +290,7 @@ def densities(variable: Variable, parameters: Floats) -> tuple[Floats, Floats]:
     parameters : (cluster, parameter), in the units of the table.
     """
     family = KINDS[variable.kind]((variable,))
-    means, spreads = parameters[:, :1], family.spread(parameters)
+    means, spreads = parameters[:, :1], spread(family, parameters)
     shown = means + spreads * [-REACH, -1.0, 0.0, 1.0, REACH]
     if family.support == "counts":
         top = np.ceil(max(shown.max(), 1.0))
@@ -314,7 +315,7 @@ def numbers_table(posterior: Posterior) -> Table:
         yield Cell(shown_name(variable))
         family = KINDS[variable.kind]((variable,))
         placed = [0, *(order + 1)]
-        means, spreads = parameters[placed, 0], family.spread(parameters)[placed, 0]
+        means, spreads = parameters[placed, 0], spread(family, parameters)[placed, 0]
         heat = ["", *map(apart_class, scaled[order])]
         for mean, sd, colour in zip(means, spreads, heat, strict=True):
             # where the mean is all there is, the spread follows from it

@@ -22,7 +22,7 @@ from scipy.special import gammaln
 
 from silomix.coordinator.matching.evidence import by_appearance
 from silomix.coordinator.pipeline import assign_rows
-from silomix.families.dirichlet import sum_by
+from silomix.families.categorical import sum_by
 from silomix.families.rows import Rows
 from silomix.messages import SampleLocally
 from silomix.model.sentences import one_of

@@ -19,8 +19,8 @@ import numpy as np
 from silomix.coordinator.aggregation import aggregate
 from silomix.coordinator.matching import match
 from silomix.coordinator.pipeline import assign_rows
+from silomix.families.categorical import level_totals
 from silomix.families.columns import SMALLEST
-from silomix.families.dirichlet import level_totals
 from silomix.messages import Release, SampleLocally
 from silomix.messages.released_draws import matched_draws, with_effective_counts
 from silomix.model.sentences import one_of

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from silomix.api import gather_assignment
 from silomix.coordinator.pipeline import CountingSilos
 from silomix.errors import DataError, SettingsError
-from silomix.families.categorical import one_hot
-from silomix.families.dirichlet import log_evidence, sum_by
+from silomix.families.categorical import one_hot, sum_by
 from silomix.kernels.arrays import Floats, Ints, Reals
 from silomix.model.reading import Table, read_table
 from silomix.model.sentences import at_least, quoted
@@ -224,7 +224,12 @@ class Levels(NamedTuple):
 
     def evidence(self, counts: Floats) -> Floats:
         """Log evidence ln p(cells), probabilities integrated out: (...,) from (..., level)."""
-        return np.asarray(log_evidence(counts, self.offsets, self.prior).sum(axis=-1))
+        totals, sizes = (
+            np.add.reduceat(n, self.offsets[:-1], axis=-1) for n in (counts, self.prior)
+        )
+        rise = gammaln(self.prior + counts) - gammaln(self.prior)
+        fall = gammaln(sizes + totals) - gammaln(sizes)
+        return np.asarray(rise.sum(axis=-1) - fall.sum(axis=-1))
 
 
 class Points(NamedTuple):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from silomix.errors import PolicyRefusal
-from silomix.families.categorical import Categorical
+from silomix.families.family import parameter_counts
 from silomix.families.release_rounding import round_counts
 from silomix.messages import AssignRows, LogLikelihood, PolishRound
 from silomix.silo.starting_labels import SWEEPS, TIMES_AS_MANY
@@ -163,5 +163,5 @@ def _hidden(silo: Silo) -> float:
 def _numbers(silo: Silo) -> list[tuple[float, int]]:
     """Number of parameters and of variables of each block of numbers."""
     blocks = silo.study.pooled_model.family.blocks
-    numbers = [block for block in blocks if not isinstance(block, Categorical)]
-    return [(float(block.parameters.sum()), len(block.variables)) for block in numbers]
+    numbers = [block for block in blocks if not block.has_levels]
+    return [(float(parameter_counts(block).sum()), len(block.variables)) for block in numbers]

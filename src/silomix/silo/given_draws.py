@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from silomix.errors import DataError, MissingDependency, PolicyRefusal, SettingsError
-from silomix.families.dirichlet import fit_dirichlet
+from silomix.families.categorical import fit_dirichlet
 from silomix.families.parameter import TRANSFORMS
 from silomix.messages import Release, ReleasedDiagnostics, Tier
 from silomix.messages.container import LARGEST
@@ -445,7 +445,7 @@ def release_given(
         )
     (block,) = family.blocks
     weights, free = given.stacked
-    draws = (free - block.locations) / block.scales  # type: ignore[attr-defined]
+    draws = (free - block.locations) / block.scales
     mean, concentration = family.means(family.valid(family.fit(draws)))
     traces = {
         f"{name} of cluster {cluster}": part[:, :, cluster]

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import PolicyRefusal
+from silomix.families import disclosure
+from silomix.families.disclosure import top_code
 from silomix.families.release_rounding import (
     CLUSTER,
     STAND_INS,
     applied,
     least_units,
     round_counts,
-    top_code,
 )
 from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
 from silomix.silo.partition import largest_first
@@ -255,10 +256,10 @@ def disclose(
     sizes, draws = local.sizes, local.draws
     released = np.maximum(round_counts(sizes, policy), policy.round_to)
     given = draws.shard, local.memberships, concentration, released, policy
-    rounded = draws.silo_family.disclose(*given)
+    rounded = disclosure.disclose(draws.silo_family, *given)
     known = known_beside_spikes(draws.silo_family, rounded, policy)
     if (known != rounded.known).any():
-        rounded = draws.silo_family.disclose(*given, known)
+        rounded = disclosure.disclose(draws.silo_family, *given, known)
     checks = *size_checks(sizes, released, policy), *(Check(*deed) for deed in rounded.deeds)
     return released, rounded, checks
 
@@ -271,7 +272,7 @@ def known_beside_spikes(family: Product, release: Rounded, policy: Policy) -> In
     """
     known, variables = release.known.copy(), family.variables
     starts = np.cumsum(family.statistics) - family.statistics
-    basis = family.basis(release.known, release.concentration, policy)
+    basis = disclosure.basis(family, release.known, release.concentration, policy)
     twins = {one.source: place for place, one in enumerate(variables) if one.source}
     for place, variable in enumerate(variables):
         twin = twins.get(variable.name) if variable.spike is not None else None

@@ -34,7 +34,7 @@ from numba.core.event import install_recorder
 
 from silomix.errors import CheckpointError
 from silomix.families import make_family
-from silomix.families.sweeps import CategoryChain, FeatureChain, Plan, prepare
+from silomix.families.rows import CategoryChain, FeatureChain, Plan, prepare
 from silomix.kernels.layout import KeptDraws
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages.progress import Progress, Report

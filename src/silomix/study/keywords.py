@@ -241,7 +241,7 @@ def make_study(
 
 def _with_other(variable: Variable, other: str | None) -> Variable:
     """A variable with a level for unknown values, unless it is made of numbers."""
-    is_plain = variable.kind == "categorical" and variable.spike is None and not variable.edges
+    is_plain = bool(variable.levels) and variable.spike is None and not variable.edges
     if other is None or not is_plain:
         return variable
     return replace(variable, levels=tuple(dict.fromkeys((*variable.levels, other))), other=other)

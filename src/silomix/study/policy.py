@@ -203,7 +203,7 @@ def policy_digest(policy: Policy) -> str:
 
 def exact_variables(study: Study) -> list[str]:
     """Names of the variables whose sums no rule can round."""
-    return [v.name for v in study.table_schema.numbers if not KINDS[v.kind].has_rules]
+    return [v.name for v in study.table_schema.variables if not KINDS[v.kind].has_rules]
 
 
 def check_study(study: Study, policy: Policy, silo: str) -> None:

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from silomix.families import KINDS, all_kinds, has_drift, make_family
+from silomix.families import KINDS, has_drift, make_family
 from silomix.model.draws import Schedule
 from silomix.model.numbers import SPIKE_LEVELS
 from silomix.model.prior import PooledModel, Prior
@@ -50,9 +50,9 @@ OF_NUMBERS = ("location", "scale", "transform")
 
 def _check_kind(kind: str) -> str:
     # a study file comes from elsewhere: it can name a class, and never have one imported
-    if kind not in all_kinds():
-        words = ", ".join(map(repr, all_kinds()))
-        raise rule(f"is {quote(kind)}; it must be one of {words}{did_you_mean(kind, all_kinds())}")
+    if kind not in KINDS:
+        words = ", ".join(map(repr, KINDS))
+        raise rule(f"is {quote(kind)}; it must be one of {words}{did_you_mean(kind, KINDS)}")
     return kind
 
 
@@ -77,7 +77,7 @@ class VariableSettings(Record):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        is_category, is_parameter = self.kind == "categorical", self.kind == "parameter"
+        is_category, is_parameter = KINDS[self.kind].has_levels, self.kind == "parameter"
         for key in ("levels",) if is_category else OF_NUMBERS:
             if getattr(self, key) is None:
                 raise rule("is missing", key=key)
@@ -127,7 +127,7 @@ class VariableSettings(Record):
 
 def describe(variable: Variable) -> dict[str, Any]:
     """Keys of a variable, as in a study file."""
-    foreign = OF_NUMBERS if variable.kind == "categorical" else OF_CATEGORIES
+    foreign = OF_NUMBERS if variable.levels else OF_CATEGORIES
     stated = {key: value for key, value in asdict(variable).items() if key not in foreign}
     return {key: value for key, value in stated.items() if value not in (None, "", ())}
 
@@ -135,9 +135,9 @@ def describe(variable: Variable) -> dict[str, Any]:
 def check_variables(variables: tuple[VariableSettings, ...]) -> tuple[VariableSettings, ...]:
     """Return the variables; refuse duplicate names, and kinds out of order."""
     check_distinct(tuple(variable.name for variable in variables))
-    places = [all_kinds().index(variable.kind) for variable in variables]
+    places = [list(KINDS).index(variable.kind) for variable in variables]
     if places != sorted(places):
-        raise rule(f"must be in the order of their kinds: {', '.join(all_kinds())}")
+        raise rule(f"must be in the order of their kinds: {', '.join(KINDS)}")
     _check_columns(variables)
     return variables
 
@@ -152,7 +152,7 @@ def _check_columns(variables: tuple[VariableSettings, ...]) -> None:
         column = variable.source or variable.name
         twin = read.setdefault(column, variable)
         # categories come first
-        split = twin.source and variable.kind != "categorical" and twin.spike == variable.spike
+        split = twin.source and not variable.levels and twin.spike == variable.spike
         split = split and twin.na_values == variable.na_values
         if twin is not variable and not split:
             names = f"{quote(twin.name)} and {quote(variable.name)} are both made of the column"
@@ -509,7 +509,7 @@ class Study(Record):
         if self.table_schema.numbers and "CountDistinctRows" in self.questions:
             text = "is contingency; distinct rows of numbers are the rows: it must be federated"
             raise rule(text, key="oracle")
-        same = [v.name for v in self.table_schema.numbers if not has_drift(v.kind)]
+        same = [v.name for v in self.table_schema.variables if not has_drift(v.kind)]
         if same and self.drifts:
             text = f"is 'learn', but the kind of {listing(same)} has no drift; it must be 'none'"
             raise rule(text, key="drift")

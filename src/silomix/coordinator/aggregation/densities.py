@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from silomix.families.categorical import fit_dirichlet
 from silomix.families.columns import SMALLEST
-from silomix.families.dirichlet import fit_dirichlet
+from silomix.families.disclosure import draw_behind
 from silomix.messages.released_draws import MATCHED_STREAM, has_rules, read_said
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def draw_product(problem: AggregationProblem, _: DensityProduct) -> Aggregated:
     if any(map(has_rules, releases)):
         said, groups = read_said(*releases), np.concatenate(problem.share.groups)
         behind = [
-            model.family.draw_behind(said.of(np.flatnonzero(groups == c)), count, rng)
+            draw_behind(model.family, said.of(np.flatnonzero(groups == c)), count, rng)
             for c in range(len(product.profiles))
         ]
         parameters = np.stack(behind, axis=1)

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
 from silomix.coordinator.matching import generic_grouping
-from silomix.families.dirichlet import sum_by
+from silomix.families.categorical import sum_by
 from silomix.kernels import grouping
 from silomix.kernels.arrays import Bools, Floats, Ints, Rng
 from silomix.messages.released_draws import release_medians

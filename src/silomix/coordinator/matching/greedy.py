@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from silomix.coordinator.matching.evidence import LocalClusters, Profile, by_appearance, sum_blocks
-from silomix.families.dirichlet import sum_by
+from silomix.families.categorical import sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
