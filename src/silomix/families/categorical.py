@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy.special import betaincinv, digamma, gammaln, zeta
 
-from silomix.families.columns import SMALLEST
-from silomix.families.family import Family
+from silomix.families.family import SMALLEST, Family
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
 
 if TYPE_CHECKING:

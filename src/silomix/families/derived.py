@@ -12,14 +12,23 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from silomix.families.columns import SMALLEST, by_variable, draw_places, flat
-from silomix.families.family import coordinate_counts, leads, together, worth
+from silomix.families.family import (
+    SMALLEST,
+    by_variable,
+    coordinate_counts,
+    draw_places,
+    flat,
+    leads,
+    together,
+    worth,
+)
 from silomix.kernels.dirichlet_multinomial import GRID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from silomix.families.family import Family
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
 
 # grid of the prior sizes of unrelated clusters, in rows, see `priors_near`
@@ -85,7 +94,9 @@ def means(family: Family, statistics: Floats) -> tuple[Floats, Floats]:
     return np.where(n > 0, statistics / np.where(n > 0, n, 1.0), nothing(family)), rows
 
 
-def log_evidence(family: Family, statistics: Array, prior: Floats | None = None) -> Floats:
+def log_evidence(
+    family: Family | Product, statistics: Array, prior: Floats | None = None
+) -> Floats:
     """Log p(cells) up to log_base, the parameters integrated out: (..., variable)."""
     base = family.prior() if prior is None else prior
     updated = family.log_normaliser(base + family.conjugate(statistics))

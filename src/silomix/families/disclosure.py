@@ -42,37 +42,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silomix.families import release_rounding as rounding
 from silomix.families.categorical import Levels
-from silomix.families.columns import by_variable, join, log_between, split
 from silomix.families.derived import derived, log_prior, moments, nothing, spread
-from silomix.families.family import lacks
-from silomix.families.product import side_by_side
-from silomix.families.release_rounding import (
-    CLUSTER,
-    MIDDLE,
-    NEAR,
-    SAME,
-    SILO,
-    UNIFORM,
-    Deed,
-    Rounded,
-    Said,
-    applied,
-    breach_levels,
-    coarse_concentration,
-    disclose_counts,
-    draw_behind_levels,
-    least_units,
-    profile_basis,
-    round_known,
-    stand_in_deeds,
-    step_deed,
-    worth_in_doubt,
-)
+from silomix.families.family import by_variable, join, lacks, log_between, split
+from silomix.families.product import first_problem, side_by_side
 
 if TYPE_CHECKING:
     from silomix.families.family import Family
     from silomix.families.product import Product
+    from silomix.families.release_rounding import Rounded, Said
     from silomix.kernels.arrays import Bools, Floats, Ints, Rng
     from silomix.model.schema import Shard
     from silomix.study.policy import Policy
@@ -113,12 +92,12 @@ def disclose(  # noqa: PLR0917
         given = cells, member, concentration[:, v], sizes, rules
         counts = None if known is None else known[:, v]
         if isinstance(block, Levels):
-            parts.append(disclose_counts(block, *given, counts))
+            parts.append(rounding.disclose_counts(block, *given, counts))
         else:
             parts.append(disclose_sums(block, *given, counts))
     *arrays, deeds = zip(*parts, strict=True)
     mean, worth, counted = (side_by_side(array) for array in arrays)
-    return Rounded(mean, worth, counted, tuple(deed for each in deeds for deed in each))
+    return rounding.Rounded(mean, worth, counted, tuple(deed for each in deeds for deed in each))
 
 
 def basis(family: Product, known: Ints, concentration: Floats, rules: Policy) -> Ints:
@@ -128,41 +107,47 @@ def basis(family: Product, known: Ints, concentration: Floats, rules: Policy) ->
     ----------
     known : (cluster, variable), rows whose cell is known, as released.
     """
-    parts = []
-    for block, v in zip(family.blocks, family.spans["v"], strict=True):
-        if block.has_levels:
-            parts.append(profile_basis(known[:, v], block.statistics, rules))
-        else:
-            parts.append(basis_of_sums(concentration[:, v], rules))
+    parts = family.ask(basis_of_block, "vv", known, concentration, rules)
     return np.asarray(side_by_side(parts))
+
+
+def basis_of_block(block: Family, known: Ints, concentration: Floats, rules: Policy) -> Ints:
+    """The same of one block: levels by the number of rows, numbers by their concentration."""
+    if block.has_levels:
+        return rounding.profile_basis(known, block.statistics, rules)
+    own = (concentration > 0) | (not rules.has_rules)
+    others = np.where(own.any(axis=0), rounding.SILO, rounding.UNIFORM)
+    return np.where(own, rounding.CLUSTER, others)
 
 
 def breach(family: Product, mean: Floats, concentration: Floats, known: Ints, rules: Policy) -> str:
     """What released numbers have that no rule lets out, as the end of a sentence; or ""."""
-    spans = zip(family.blocks, family.spans["v"], family.spans["s"], strict=True)
-    for block, v, s in spans:
-        if not block.has_rules:
-            return f"has {block.word} that leave only where no rule is set"
-        if isinstance(block, Levels):
-            problem = breach_levels(block, mean[:, s], known[:, v], rules)
-        else:
-            problem = breach_sums(block, mean[:, s], concentration[:, v], known[:, v], rules)
-        if problem:
-            return problem
-    return ""
+    given = mean, concentration, known
+    return str(first_problem(family.ask(breach_of_block, "svv", *given, rules)))
+
+
+def breach_of_block(
+    block: Family, mean: Floats, concentration: Floats, known: Ints, rules: Policy
+) -> str:
+    """The same of one block."""
+    if not block.has_rules:
+        return f"has {block.word} that leave only where no rule is set"
+    if isinstance(block, Levels):
+        return rounding.breach_levels(block, mean, known, rules)
+    return breach_sums(block, mean, concentration, known, rules)
 
 
 def draw_behind(family: Product, said: Said, draws: int, rng: Rng) -> Floats:
     """Draw parameters that all sources share, given what they released: (draw, parameter)."""
-    parts = []
-    for block, v, s in zip(family.blocks, family.spans["v"], family.spans["s"], strict=True):
-        columns = said.mean[:, s], said.concentration[:, v], said.known[:, v]
-        own = Said(*columns, said.base, said.least)
+
+    def draw_of_block(block: Family, *parts: Any) -> Floats:
+        own = said._replace(mean=parts[0], concentration=parts[1], known=parts[2])
         if isinstance(block, Levels):
-            parts.append(draw_behind_levels(block, own, draws, rng))
-        else:
-            parts.append(draw_behind_sums(block, own, draws, rng))
-    return np.asarray(side_by_side(parts))
+            return rounding.draw_behind_levels(block, own, draws, rng)
+        return draw_behind_sums(block, own, draws, rng)
+
+    drawn = family.ask(draw_of_block, "svv", said.mean, said.concentration, said.known)
+    return np.asarray(side_by_side(drawn))
 
 
 @derived
@@ -211,12 +196,6 @@ def log_rounded(  # noqa: PLR0917
     return log_between(*((end[:, 0] - mean) / error for end in (low, high)))
 
 
-def basis_of_sums(concentration: Floats, rules: Policy) -> Ints:
-    """Source of each released mean, by concentrations: both (cluster, variable)."""
-    own = (concentration > 0) | (not rules.has_rules)
-    return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
-
-
 def steps_of(block: Family, base: Ints | int) -> Floats:
     """Return what sums are multiples of, (..., variable, sum), for bases (...,)."""
     low, high = sum_bounds(block)
@@ -242,8 +221,8 @@ def disclose_sums(  # noqa: PLR0917
     known : (cluster, variable), as released, where it follows from other released numbers.
     """
     words, near = len(block.statistic_words), np.clip(cells, *bounds(block))
-    exact, least = member.T @ ~np.isnan(cells), least_units(rules) * rules.round_to
-    known = round_known(exact, sizes, rules) if known is None else known
+    exact, least = member.T @ ~np.isnan(cells), rounding.least_units(rules) * rules.round_to
+    known = rounding.round_known(exact, sizes, rules) if known is None else known
     means = np.zeros((*known.shape, words - 1))
     # of fewer, most would be top-coded
     shown = known >= max(FEWEST_CODED * least, 1)
@@ -258,7 +237,7 @@ def disclose_sums(  # noqa: PLR0917
     # moments of the draws would tell of single values, and exact numbers of single missing cells
     full = np.maximum(known, 1).astype(np.float64)
     steps = steps_of(block, rules.round_to)
-    coarse = coarse_concentration(worth_in_doubt(member)[:, None] * full, full)
+    coarse = rounding.coarse_concentration(rounding.worth_in_doubt(member)[:, None] * full, full)
     coarse[~shown] = 0.0
     per_step = np.where(shown, coarse, 1.0)[..., None] / steps
     plain = np.rint(means * per_step) + 0.0  # −0.0 would tell a sign
@@ -272,15 +251,15 @@ def disclose_sums(  # noqa: PLR0917
     shift = f"no mean of values or squares moved over {moved:.3f}, in the units of the study"
     base, least = rules.round_to, rules.minimum_count
     deeds = (
-        Deed("values winsorised", where, base, rows, 0, "applied", inside),
-        Deed("values top-coded by rank", where, least, rows, 0, applied(least)),
-        Deed("sums rounded", where, base, rows, 0, "applied", shift),
-        Deed("smallest spread", where, base, rows, int((units != plain).sum()), "applied"),
-        Deed("minimum count", where, least, shown.size, 0, "passed", few_rows),
-        *stand_in_deeds(basis_of_sums(coarse, rules), where, least),
-        step_deed(concentration, coarse, base),
+        rounding.Deed("values winsorised", where, base, rows, 0, "applied", inside),
+        rounding.Deed("values top-coded by rank", where, least, rows, 0, rounding.applied(least)),
+        rounding.Deed("sums rounded", where, base, rows, 0, "applied", shift),
+        rounding.Deed("smallest spread", where, base, rows, int((units != plain).sum()), "applied"),
+        rounding.Deed("minimum count", where, least, shown.size, 0, "passed", few_rows),
+        *rounding.stand_in_deeds(basis_of_block(block, known, coarse, rules), where, least),
+        rounding.step_deed(concentration, coarse, base),
     )
-    return Rounded(join([np.ones(known.shape)], released), coarse, known, deeds)
+    return rounding.Rounded(join([np.ones(known.shape)], released), coarse, known, deeds)
 
 
 def top_code(values: Floats, weights: Floats, minimum: int) -> tuple[Floats, Floats]:
@@ -301,8 +280,8 @@ def top_code(values: Floats, weights: Floats, minimum: int) -> tuple[Floats, Flo
         ascending, rank = column[rows][order], np.cumsum(weights[rows][order])
         if len(rank):
             from_top = rank[-1] - rank + weights[rows][order]
-            lower = ascending[min(np.searchsorted(rank, minimum - SAME), len(rank) - 1)]
-            upper = ascending[max(np.flatnonzero(from_top >= minimum - SAME), default=0)]
+            lower = ascending[min(np.searchsorted(rank, minimum - rounding.SAME), len(rank) - 1)]
+            upper = ascending[max(np.flatnonzero(from_top >= minimum - rounding.SAME), default=0)]
             # of too few values for both, what is left is one value
             ends[:, variable] = (lower, upper) if lower <= upper else (lower + upper) / 2
     return np.clip(values, *ends), ends
@@ -355,12 +334,12 @@ def breach_sums(
     """What released sums have that no rule lets out, as the end of a sentence; or ""."""
     means, own = split(mean, len(block.statistic_words))[..., 1:], concentration > 0
     rows = np.where(own, concentration, 1.0)
-    down = 2 * np.log2(np.maximum(known, 1) / rows) - 2 * np.log2(1 / MIDDLE)
-    if not (~own | (rows == known) | (np.abs(down - np.rint(down)) <= SAME)).all():
+    down = 2 * np.log2(np.maximum(known, 1) / rows) - 2 * np.log2(1 / rounding.MIDDLE)
+    if not (~own | (rows == known) | (np.abs(down - np.rint(down)) <= rounding.SAME)).all():
         return f"has concentrations of {block.word} that are not half octaves"
     per_step = rows[..., None] / steps_of(block, rules.round_to)
     units = np.rint(means * per_step)
-    same = np.abs(means * per_step - units) <= SAME
+    same = np.abs(means * per_step - units) <= rounding.SAME
     if not (same | ~own[..., None]).all():
         return f"has sums of {block.word} that are not multiples of their step"
     if (own[..., None] & (least_sums(block, units, per_step) > units)).any():
@@ -370,7 +349,7 @@ def breach_sums(
     if (own[..., None] & ~inside).any():
         return f"has means of {block.word} that no winsorised values have"
     apart = np.abs(means - _stand_in(block, means, own, known))
-    near = (apart <= NEAR * (1 + np.abs(means))).all()
+    near = (apart <= rounding.NEAR * (1 + np.abs(means))).all()
     return "" if near else f"has {block.word} of clusters with too few rows"
 
 

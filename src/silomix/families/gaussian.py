@@ -28,9 +28,16 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, logsumexp, ndtr, ndtri
 
-from silomix.families.columns import by_variable, flat, log_between
 from silomix.families.derived import SIZE_SD
-from silomix.families.family import MOST_ROWS, Family, drifting, worth
+from silomix.families.family import (
+    MOST_ROWS,
+    Family,
+    by_variable,
+    drifting,
+    flat,
+    log_between,
+    worth,
+)
 from silomix.families.release_rounding import SAME
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 

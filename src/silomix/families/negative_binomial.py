@@ -32,7 +32,6 @@ import numpy as np
 from scipy.special import (
     betaincinv,
     betaln,
-    digamma,
     gammaincinv,
     gammaln,
     log_softmax,
@@ -40,9 +39,18 @@ from scipy.special import (
     softmax,
 )
 
-from silomix.families.columns import SMALLEST, by_variable, draw_places, flat, join, split
 from silomix.families.derived import SIZE_SD, SIZES
-from silomix.families.family import MOST_ROWS, Family, drifting
+from silomix.families.family import (
+    MOST_ROWS,
+    SMALLEST,
+    Family,
+    by_variable,
+    draw_places,
+    drifting,
+    flat,
+    join,
+    split,
+)
 from silomix.families.poisson import SHAPE, SMALLEST_MEAN, Poisson
 from silomix.kernels.arrays import Array, Floats, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
@@ -169,16 +177,6 @@ class NegativeBinomial(Family):
         shape, rate, gamma, logs = self._numbers(posterior)
         alpha = DISPERSIONS[draw_places(logs, rng)]
         return flat(draw_means(shape, rate, np.where(gamma > 0, 0.0, alpha), rng), alpha)
-
-    def expected_natural(self, statistics: Floats) -> Floats:
-        """Return E η under the posterior: (..., statistic)."""
-        shape, rate, _, logs = self._numbers(self.prior() + self.conjugate(statistics))
-        a, b = shape[..., None], rate[..., None]
-        masses, alpha, r = np.exp(logs), DISPERSIONS[1:], 1.0 / DISPERSIONS[1:]
-        both = digamma(a + r * b + 1.0)
-        constant = np.concatenate([-a / b, r * (digamma(r * b + 1.0) - both)], axis=-1)
-        odds = np.concatenate([-np.log(b), -both - np.log(alpha)], axis=-1) + digamma(a)
-        return join([(masses * part).sum(axis=-1) for part in (constant, odds)], masses[..., 1:])
 
     def valid(self, statistics: Floats) -> Floats:
         """Return sums that rows can have: those of L are least where all counts are equal."""

@@ -22,9 +22,8 @@ import numpy as np
 from scipy.special import expit, logit
 
 from silomix.families import derived
-from silomix.families.columns import by_variable, flat
 from silomix.families.derived import SIZE_SD
-from silomix.families.family import MOST_ROWS, Family, drifting, worth
+from silomix.families.family import MOST_ROWS, Family, by_variable, drifting, flat, worth
 from silomix.kernels.arrays import Floats, Reals, Rng
 
 # rows that a prior is worth which nobody stated
@@ -80,12 +79,6 @@ class Parameter(Family):
         """Return ln ∫ exp(−n θ²/2 + θ S) dθ: (..., variable)."""
         n, total = by_variable(posterior, 2)
         return np.asarray(0.5 * (total * total / n - np.log(n)))
-
-    def expected_natural(self, statistics: Floats) -> Floats:
-        """Return E η under the posterior: (..., statistic)."""
-        precision, total = by_variable(self.prior() + statistics, 2)
-        mean = total / precision
-        return flat(-0.5 * (mean * mean + 1.0 / precision), mean)
 
     def valid(self, statistics: Floats) -> Floats:
         """Return sums of a number of rows that is not below zero."""

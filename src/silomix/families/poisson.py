@@ -18,10 +18,17 @@ of the rate has its rate with n, and its shape with Σx.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import bdtr, bdtrc, digamma, gammaincinv, gammaln, pdtrc
+from scipy.special import bdtr, bdtrc, gammaincinv, gammaln, pdtrc
 
-from silomix.families.columns import SMALLEST, by_variable, flat, log_between
-from silomix.families.family import MOST_ROWS, Family, drifting
+from silomix.families.family import (
+    MOST_ROWS,
+    SMALLEST,
+    Family,
+    by_variable,
+    drifting,
+    flat,
+    log_between,
+)
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
 
@@ -62,11 +69,6 @@ class Poisson(Family):
         """Return ln ∫ r^(a − 1) exp(−b r) dr: (..., variable)."""
         b, a = by_variable(posterior, 2)
         return np.asarray(gammaln(a) - a * np.log(b))
-
-    def expected_natural(self, statistics: Floats) -> Floats:
-        """Return E η under the posterior: (..., statistic)."""
-        b, a = by_variable(self.prior() + statistics, 2)
-        return flat(-a / b, digamma(a) - np.log(b))
 
     def fit(self, draws: Reals) -> Floats:
         """Return the sums of the rows that a posterior with such draws must have seen, by moments.

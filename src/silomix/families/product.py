@@ -15,8 +15,8 @@ import numpy as np
 
 from silomix.families import derived
 from silomix.families.categorical import Categorical, Levels, fractional
-from silomix.families.columns import SMALLEST
 from silomix.families.family import (
+    SMALLEST,
     Family,
     coordinate_counts,
     hides,
@@ -74,6 +74,42 @@ def make_family(schema: Schema, prior: Prior) -> Product:
 def side_by_side(parts: Sequence[Any]) -> Any:
     """The blocks' columns side by side; those of a single block as they are."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+
+def each_side_by_side(parts: Sequence[tuple[Any, ...]]) -> Any:
+    """Several arrays, each of them side by side."""
+    return tuple(map(side_by_side, zip(*parts, strict=True)))
+
+
+def total(parts: Sequence[Any]) -> Any:
+    """The sum over the blocks."""
+    return np.sum(parts, axis=0)
+
+
+def first_problem(parts: Sequence[str]) -> Any:
+    """The first non-empty message, or ""."""
+    return next(filter(None, parts), "")
+
+
+def blockwise(
+    function: Callable[..., R],
+    axes: str = "",
+    join: Callable[[Sequence[Any]], Any] = side_by_side,
+) -> Callable[..., R]:
+    """A method that asks a function of every block, with its columns of arrays, and joins answers.
+
+    Parameters
+    ----------
+    function : a method of `Family`, or a function of families.
+    axes : what the last axis of each array is: variables (v), parameters (p), statistics (s) or
+        coordinates of χ (c); x for a shard. Arguments beyond are the same for all blocks.
+    """
+
+    def method(product: Product, /, *arrays: Any, **named: Any) -> Any:
+        return join(product.ask(function, axes, *arrays, **named))
+
+    method.__doc__ = function.__doc__
+    return method
 
 
 @dataclass(frozen=True)
@@ -143,14 +179,8 @@ class Product:
             for axis, end in {"v": edges, **ends}.items()
         }
 
-    def _ask(self, function: Callable[..., R], axes: str, *arrays: Any, **named: Any) -> list[R]:
-        """What a function says of each block, given its columns of the first arrays.
-
-        Parameters
-        ----------
-        function : a method of `Family`, or a function of `silomix.families.derived`.
-        axes : what the last axis of each array is, as in `spans`; x for a shard.
-        """
+    def ask(self, function: Callable[..., Any], axes: str, *arrays: Any, **named: Any) -> list[Any]:
+        """What a function says of each block, given its columns of the arrays: see `blockwise`."""
         answers = []
         for place, block in enumerate(self.blocks):
             own = [
@@ -160,10 +190,6 @@ class Product:
             answer = getattr(block, function.__name__, partial(function, block))
             answers.append(answer(*own, *arrays[len(axes) :], **named))
         return answers
-
-    def _join(self, function: Callable[..., Any], axes: str, *arrays: Any) -> Any:
-        """The same, side by side."""
-        return side_by_side(self._ask(function, axes, *arrays))
 
     def share(self, silos: int) -> Product:
         """Family with the share of the prior that one of several silos takes.
@@ -185,46 +211,49 @@ class Product:
         return np.repeat(by_variable, self.statistics, axis=-1)
 
     # rows
-
-    def features(self, shard: Shard) -> Floats:
-        """T(x): (row, statistic)."""
-        return self._join(Family.features, "x", shard)
-
-    def hides(self, shard: Shard) -> Bools:
-        """Which rows are incomplete in one of the blocks: (row,)."""
-        return np.logical_or.reduce(self._ask(hides, "x", shard))
-
-    def log_base(self, shard: Shard) -> Floats:
-        """What log p(x) has beside T · η: (row,)."""
-        return np.sum(self._ask(Family.log_base, "x", shard), axis=0)
-
-    def log_density(self, shard: Shard, parameters: Floats) -> Floats:
-        """Log p(x) less log_base, what is hidden summed out: (row, cluster)."""
-        return np.sum(self._ask(Family.log_density, "xp", shard, parameters), axis=0)
-
-    def complete(self, shard: Shard, parameters: Floats, labels: Ints, rng: Rng) -> Floats:
-        """Draw T(x) of incomplete rows given their known part and labels: (row, statistic)."""
-        return self._join(Family.complete, "xp", shard, parameters, labels, rng)
-
-    def expected_features(self, shard: Shard, parameters: Floats) -> Floats:
-        """E T(x) of incomplete rows given their known part: (row, cluster, statistic)."""
-        return self._join(Family.expected_features, "xp", shard, parameters)
-
-    def settle(self, shard: Shard, features: Floats, shares: Floats) -> Floats:
-        """Sums of rows with these shares, (row, cluster): (cluster, statistic).
-
-        Where every row hides something, it is at its mean given the sums, after steps of EM.
-        """
-        sums = shares.T @ features
-        for _ in range(SETTLING if self.always_hides else 0):
-            at = self.medians(self.prior() + self.conjugate(sums))
-            for cluster, own in enumerate(shares.T):
-                some = own > 0
-                features = self.expected_features(shard.some(some), at[[cluster]])[:, 0]
-                sums[cluster] = own[some] @ features
-        return np.asarray(sums)
+    features = blockwise(Family.features, "x")
+    hides = blockwise(hides, "x", np.logical_or.reduce)
+    log_base = blockwise(Family.log_base, "x", total)
+    log_density = blockwise(Family.log_density, "xp", total)
+    complete = blockwise(Family.complete, "xp")
+    expected_features = blockwise(Family.expected_features, "xp")
 
     # parameters
+    natural = blockwise(Family.natural, "p")
+    moments = blockwise(derived.moments, "p")
+    from_moments = blockwise(derived.from_moments, "s")
+    describe = blockwise(Family.describe, "p")
+    coordinates = blockwise(Family.coordinates, "p")
+    back = blockwise(derived.back, "p")
+    places = blockwise(derived.places, "s")
+    whole = blockwise(derived.whole, "p")
+    scaled_difference = blockwise(derived.scaled_difference, "pp")
+    log_affinity = blockwise(derived.log_affinity, "pp")
+    overlap = blockwise(derived.overlap, "ss")
+    problems = blockwise(derived.problems, "p", first_problem)
+    mean_problems = blockwise(derived.mean_problems, "s", first_problem)
+
+    # prior, posterior and evidence
+    prior = blockwise(Family.prior)
+    conjugate = blockwise(Family.conjugate, "s")
+    log_normaliser = blockwise(Family.log_normaliser, "c")
+    expected_natural = blockwise(derived.expected_natural, "s")
+    medians = blockwise(derived.medians, "c")
+    fit = blockwise(Family.fit, "p")
+    valid = blockwise(derived.valid, "s")
+    known = blockwise(derived.known, "s")
+    means = blockwise(derived.means, "s", each_side_by_side)
+    score = blockwise(derived.score, "ps")
+
+    # drift between silos
+    together = blockwise(together, "v")
+    unrelated = blockwise(derived.unrelated, "s")
+    discount = blockwise(derived.discount, "sv")
+    log_remainder = blockwise(derived.log_remainder, "sv")
+    log_marginal = blockwise(Family.log_marginal, "spv")
+    draw_kappa = blockwise(derived.draw_kappa, "spv")
+    shared_posterior = blockwise(Family.shared_posterior, "spv")
+    draw_own = blockwise(Family.draw_own, "spv")
 
     def names(self) -> list[tuple[str, str]]:
         """Variable and word of each parameter."""
@@ -245,10 +274,6 @@ class Product:
         place = np.arange(len(counts)) - np.repeat(self.starts[:-1], self.parameters)
         return np.where(self.shares(), place >= (counts == 2), place == 0)
 
-    def natural(self, parameters: Reals) -> Floats:
-        """Natural parameters η: (..., statistic)."""
-        return self._join(Family.natural, "p", parameters)
-
     def columns(self, parameters: Reals) -> Floats:
         """Natural parameters with the clusters side by side: (draw, statistic, cluster)."""
         # in double precision the smallest probability is not zero
@@ -259,154 +284,37 @@ class Product:
         """Parameters of which none is zero."""
         return np.where(np.abs(parameters) < SMALLEST, SMALLEST, parameters)
 
-    def moments(self, parameters: Reals) -> Reals:
-        """E T(x): (..., statistic)."""
-        return self._join(derived.moments, "p", parameters)
-
-    def from_moments(self, moments: Floats) -> Floats:
-        """Parameters with these moments: (..., parameter)."""
-        return self._join(derived.from_moments, "s", moments)
-
-    def describe(self, parameters: Reals) -> Reals:
-        """Parameters in the units of the table, or of its logarithms: (..., parameter)."""
-        return self._join(Family.describe, "p", parameters)
-
-    def coordinates(self, parameters: Reals) -> Reals:
-        """Parameters where distances mean something: (..., parameter)."""
-        return self._join(Family.coordinates, "p", parameters)
-
     def free_coordinates(self, parameters: Reals) -> Reals:
         """Coordinates without those of each variable's last level: (..., coordinate)."""
         last = self.starts[1:] - 1
         return np.delete(self.coordinates(parameters), last[self.shares()[last]], axis=-1)
 
-    def back(self, coordinates: Floats) -> Floats:
-        """Parameters at, or nearest to, these coordinates."""
-        return self._join(derived.back, "p", coordinates)
-
-    def places(self, moments: Floats) -> Floats:
-        """Coordinates of clusters with these moments, for distances."""
-        return self._join(derived.places, "s", moments)
-
-    def whole(self, parameters: Reals, weights: Reals) -> Floats:
-        """Population average of the parameters: (draw, parameter)."""
-        return self._join(derived.whole, "p", parameters, weights)
-
-    def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
-        """Contrast of a cluster with the population: (..., parameter)."""
-        return self._join(derived.scaled_difference, "pp", parameters, whole)
-
-    def log_affinity(self, one: Floats, other: Floats) -> Floats:
-        """Log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
-        return self._join(derived.log_affinity, "pp", one, other)
-
-    def overlap(self, one: Array, other: Array) -> Floats:
-        """Number of cells that two clusters of rows may have in common: (..., variable)."""
-        return self._join(derived.overlap, "ss", one, other)
-
-    def problems(self, parameters: Reals, *, together: bool = True) -> str:
-        """What is wrong with parameters from elsewhere, as the end of a sentence; or ""."""
-        found = self._ask(derived.problems, "p", parameters, together=together)
-        return next(filter(None, found), "")
-
-    def mean_problems(self, mean: Floats) -> str:
-        """What is wrong with mean statistics from elsewhere, likewise."""
-        return next(filter(None, self._ask(derived.mean_problems, "s", mean)), "")
-
-    # prior, posterior and evidence
-
-    def prior(self) -> Floats:
-        """χ₀ of the prior: (coordinate,)."""
-        return self._join(Family.prior, "")
-
-    def conjugate(self, statistics: Array) -> Array:
-        """What rows with these sums add to χ: (..., coordinate)."""
-        return self._join(Family.conjugate, "s", statistics)
-
-    def log_normaliser(self, posterior: Floats) -> Floats:
-        """F(χ): (..., variable)."""
-        return self._join(Family.log_normaliser, "c", posterior)
-
     def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
         """Log p(cells) up to log_base, the parameters integrated out: (..., variable)."""
-        base = self.prior() if prior is None else prior
-        updated = self.log_normaliser(base + self.conjugate(statistics))
-        return np.asarray(updated - self.log_normaliser(base))
-
-    def expected_natural(self, statistics: Floats) -> Floats:
-        """E η under the posterior given these sums: (..., statistic)."""
-        return self._join(derived.expected_natural, "s", statistics)
+        return derived.log_evidence(self, statistics, prior)
 
     def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
         """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
         shape = posterior.shape if draws is None else (draws, *posterior.shape)
-        return self._join(Family.draw, "c", np.broadcast_to(posterior, shape), rng)
-
-    def medians(self, posterior: Floats) -> Floats:
-        """Medians of the parameters given χ: (..., parameter)."""
-        return self._join(derived.medians, "c", posterior)
-
-    def fit(self, draws: Reals) -> Floats:
-        """Sufficient statistics implied by posterior draws, net of the prior: (..., statistic)."""
-        return self._join(Family.fit, "p", draws)
-
-    def valid(self, statistics: Floats) -> Floats:
-        """Sums that rows can have, near those that moments gave: (..., statistic)."""
-        return self._join(derived.valid, "s", statistics)
-
-    def known(self, statistics: Array) -> Floats:
-        """Number of rows that have a cell: (..., variable)."""
-        return self._join(derived.known, "s", statistics)
-
-    def means(self, statistics: Floats) -> tuple[Floats, Floats]:
-        """Mean statistics of a row, and how many rows have a cell: (..., variable)."""
-        mean, rows = zip(*self._ask(derived.means, "s", statistics), strict=True)
-        return side_by_side(mean), side_by_side(rows)
-
-    def score(self, parameters: Floats, statistics: Floats) -> Floats:
-        """Gradient of the log-likelihood of rows with these sums: as `parameters`."""
-        return self._join(derived.score, "ps", parameters, statistics)
+        drawn = self.ask(Family.draw, "c", np.broadcast_to(posterior, shape), rng)
+        return np.asarray(side_by_side(drawn))
 
     def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
         """Log density of the prior, for each cluster and added up, and its gradient."""
-        parts = self._ask(derived.log_prior, "p", parameters)
+        parts = self.ask(derived.log_prior, "p", parameters)
         constant, value, slopes = zip(*parts, strict=True)
         return sum(constant), sum(float(np.sum(part)) for part in value), side_by_side(slopes)
 
-    # drift between silos
+    def settle(self, shard: Shard, features: Floats, shares: Floats) -> Floats:
+        """Sums of rows with these shares, (row, cluster): (cluster, statistic).
 
-    def together(self, values: Floats) -> Floats:
-        """Log probabilities summed over the variables that share a κ: (..., variable)."""
-        return self._join(together, "v", values)
-
-    def unrelated(self, statistics: Floats, counts: Floats) -> Floats:
-        """χ of the prior that clusters which differ seem to come from: (coordinate,)."""
-        return self._join(derived.unrelated, "s", statistics, counts)
-
-    def discount(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Sums that say of the shared parameters, without drift, what these say at κ."""
-        return self._join(derived.discount, "sv", statistics, kappa)
-
-    def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Log p(rows | θ, κ) less that of the discounted rows: (..., variable)."""
-        return self._join(derived.log_remainder, "sv", statistics, kappa)
-
-    def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
-        """Log p(rows | shared parameters, κ): (..., variable)."""
-        return self._join(Family.log_marginal, "spv", statistics, parameters, kappa)
-
-    def draw_kappa(
-        self, statistics: Array, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
-    ) -> Ints:
-        """Draw where κ is on the grid: (chain, variable)."""
-        return self._join(derived.draw_kappa, "spv", statistics, parameters, current, log_odds, rng)
-
-    def shared_posterior(
-        self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
-    ) -> Floats:
-        """χ of the shared parameters' posterior: (chain, cluster, coordinate)."""
-        return self._join(Family.shared_posterior, "spv", statistics, parameters, kappa, rng)
-
-    def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
-        """Draw each silo's own parameters: (silo, chain, cluster, parameter)."""
-        return self._join(Family.draw_own, "spv", statistics, parameters, kappa, rng)
+        Where every row hides something, it is at its mean given the sums, after steps of EM.
+        """
+        sums = shares.T @ features
+        for _ in range(SETTLING if self.always_hides else 0):
+            at = self.medians(self.prior() + self.conjugate(sums))
+            for cluster, own in enumerate(shares.T):
+                some = own > 0
+                features = self.expected_features(shard.some(some), at[[cluster]])[:, 0]
+                sums[cluster] = own[some] @ features
+        return np.asarray(sums)

@@ -30,8 +30,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import digamma, gammaln, stdtrit
 
-from silomix.families.columns import by_variable, flat, split
-from silomix.families.family import worth
+from silomix.families.family import by_variable, flat, split, worth
 from silomix.families.gaussian import LOG_2PI, PRIOR, Gaussian
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 

@@ -23,8 +23,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from silomix.families.categorical import SMALLEST_PROBABILITY
-from silomix.families.columns import SMALLEST
 from silomix.families.disclosure import draw_behind
+from silomix.families.family import SMALLEST
 from silomix.families.release_rounding import MIDDLE, Said, least_units
 from silomix.model.draws import MatchedDraws
 from silomix.study.policy import Policy

@@ -20,7 +20,7 @@ from silomix.coordinator.aggregation import aggregate
 from silomix.coordinator.matching import match
 from silomix.coordinator.pipeline import assign_rows
 from silomix.families.categorical import level_totals
-from silomix.families.columns import SMALLEST
+from silomix.families.family import SMALLEST
 from silomix.messages import Release, SampleLocally
 from silomix.messages.released_draws import matched_draws, with_effective_counts
 from silomix.model.sentences import one_of

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from silomix.families.categorical import fit_dirichlet
-from silomix.families.columns import SMALLEST
 from silomix.families.disclosure import draw_behind
+from silomix.families.family import SMALLEST
 from silomix.messages.released_draws import MATCHED_STREAM, has_rules, read_said
 
 if TYPE_CHECKING:
