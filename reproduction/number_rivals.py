@@ -40,7 +40,7 @@ from study import ours, rival, unsampled
 
 import silomix
 from silomix import rivals
-from silomix.families.symmetric_columns import outer, pack, with_diagonal
+from silomix.families.gaussian_full import outer, pack, with_diagonal
 from silomix.model.metrics import adjusted_rand_index
 from silomix.model.table import infer_schema
 from silomix.simulate.designs import CENTRE, NARROWEST, TYPICAL, WIDEST

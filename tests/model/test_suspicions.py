@@ -6,8 +6,8 @@ import pytest
 
 from silomix.cli.terminal import as_option
 from silomix.errors import DataError, DataWarning
+from silomix.model.columns import LIKE_MISSING, alike, suspect
 from silomix.model.reading import read_cells, read_table
-from silomix.model.suspicions import LIKE_MISSING, alike, suspect
 from silomix.model.table import infer_schema, load
 
 

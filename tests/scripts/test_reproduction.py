@@ -13,7 +13,7 @@ from cases.script_cases import ROOT
 from scipy.stats import binom, multivariate_normal
 
 import silomix
-from silomix.families.symmetric_columns import outer, unpack, with_diagonal
+from silomix.families.gaussian_full import outer, unpack, with_diagonal
 from silomix.model.metrics import coverage, relative_bias
 from silomix.model.table import infer_schema
 

@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from silomix.cli.terminal import Shown, explaining, show
 from silomix.errors import hiding_cells
-from silomix.model.numbers import guess_told
+from silomix.model.columns import guess_told
 from silomix.model.reading import Table
 from silomix.model.table import expand, infer_schema
 from silomix.posterior import Posterior

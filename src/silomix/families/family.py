@@ -64,7 +64,7 @@ class Family(ABC):
     units : of numbers: "raw", with the mean of the cells as the study's location; "scaled" by
         location and scale, with mean and standard deviation as the parameters; or "parameter",
         where there are no cells.
-    support : which numbers there can be, a word of `SUPPORTS` in `silomix.model.numbers`.
+    support : which numbers there can be, a word of `SUPPORTS` in `silomix.model.columns`.
     word : what messages call the cells.
     has_rules : whether sums can leave rounded, which takes a method `bounds`; a policy that rounds
         refuses those that cannot.

@@ -17,6 +17,7 @@ S_ji), S = Ψ + λ m mᵀ. What belongs to the block and to no single variable s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -33,21 +34,12 @@ from silomix.families.gaussian import (
     SPREAD_SIZES,
     Gaussian,
 )
-from silomix.families.symmetric_columns import (
-    halves,
-    inverse,
-    log_det,
-    outer,
-    pack,
-    positive,
-    quadratic,
-    unpack,
-    with_diagonal,
-)
 from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
 
 # of a correlation: the matrix must stay positive definite in single precision
 MOST_CORRELATED = 0.9999
+# of an eigenvalue
+SMALLEST_EIGENVALUE = 1e-12
 
 
 class FullGaussian(Gaussian):
@@ -87,15 +79,11 @@ class FullGaussian(Gaussian):
 
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and what it is called of each parameter."""
-        names, found = [variable.name for variable in self.variables], super().names()
-        return [
-            pair
-            for place, name in enumerate(names)
-            for pair in (
-                *found[2 * place : 2 * place + 2],
-                *((name, f"correlation with {other}") for other in names[:place]),
-            )
-        ]
+        own, names = super().names(), []
+        for place, variable in enumerate(self.variables):
+            others = [f"correlation with {one.name}" for one in self.variables[:place]]
+            names += [*own[2 * place : 2 * place + 2], *((variable.name, word) for word in others)]
+        return names
 
     def describe(self, parameters: Reals) -> Floats:
         """Return means and sds in the units of the table; correlations have none."""
@@ -122,7 +110,7 @@ class FullGaussian(Gaussian):
         return pack(np.broadcast_to(known[:, None], x.shape), x, outer(x))
 
     def _given_known(self, cells: Floats, parameters: Floats) -> tuple[Floats, ...]:
-        """Return the law of rows' missing cells given the known ones, in every cluster.
+        """Law of rows' missing cells given the known ones, in every cluster.
 
         Returns
         -------
@@ -169,7 +157,9 @@ class FullGaussian(Gaussian):
         precision = inverse(covariances)
         square = self.size * LOG_2PI + quadratic(precision, m) + log_det(covariances)
         linear = np.einsum("...ij,...j->...i", precision, m)
-        return pack(self._in_column(-0.5 * square), linear, -precision * halves(self.size))
+        return pack(
+            self._in_column(-0.5 * square), linear, -precision * (1.0 - 0.5 * np.eye(self.size))
+        )
 
     def moments(self, parameters: Reals) -> Floats:
         """Return E T(x): (..., statistic)."""
@@ -189,8 +179,7 @@ class FullGaussian(Gaussian):
     def conjugate(self, statistics: Array) -> Floats:
         """Return what rows with these sums add to χ: n twice, Σx and Σxxᵀ."""
         n, total, squares = self._sums(statistics)
-        rows = n[..., None] + 0.0 * total
-        return pack(rows, rows, total, squares)
+        return pack(n[..., None], n[..., None], total, squares)
 
     def _numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
         """Return m; λ and ν, each (...,); and Ψ."""
@@ -230,7 +219,9 @@ class FullGaussian(Gaussian):
         logs = digamma(0.5 * (v[..., None] - np.arange(self.size))).sum(axis=-1) - log_det(scale)
         square = quadratic(precision, m) + self.size * (LOG_2PI - np.log(2.0) + 1.0 / size) - logs
         linear = np.einsum("...ij,...j->...i", precision, m)
-        return pack(self._in_column(-0.5 * square), linear, -precision * halves(self.size))
+        return pack(
+            self._in_column(-0.5 * square), linear, -precision * (1.0 - 0.5 * np.eye(self.size))
+        )
 
     def valid(self, statistics: Floats) -> Floats:
         """Return sums that rows can have: differences of such sums need not be."""
@@ -240,13 +231,10 @@ class FullGaussian(Gaussian):
         rows = np.where(some, n[..., None], 0.0)
         scatter = positive(squares - rows[..., None] * outer(mean))
         scatter = np.where(some[..., None], scatter, 0.0)
-        return pack(rows + 0.0 * mean, rows * mean, scatter + rows[..., None] * outer(mean))
+        return pack(rows, rows * mean, scatter + rows[..., None] * outer(mean))
 
     def fit(self, draws: Reals) -> Floats:
-        """Return the sums of the rows that a posterior with such draws must have seen, by moments.
-
-        With members that are certain, Var m = E Σ/λ. Draws are (draw, cluster, parameter).
-        """
+        """Sums implied by posterior draws, net of the prior: Var m = E Σ/λ if labels are certain."""
         m, _, _, covariances = self._matrices(draws)
         _, l0, v0, scale0 = self._numbers(self.prior())
         mean, covariance = m.mean(axis=0), covariances.mean(axis=0)
@@ -256,7 +244,7 @@ class FullGaussian(Gaussian):
         scale = covariance * np.maximum(v0 + n - self.size - 1.0, 1.0)[..., None]
         x = mean * (l0 + n) / n
         scatter = scale - scale0 + (l0 + n)[..., None] * outer(mean) - n[..., None] * outer(x)
-        return pack(n + 0.0 * x, n * x, positive(scatter) + n[..., None] * outer(x))
+        return pack(n, n * x, positive(scatter) + n[..., None] * outer(x))
 
     def medians(self, posterior: Floats) -> Floats:
         """Return the medians of means and sds, and near those of correlations."""
@@ -268,19 +256,18 @@ class FullGaussian(Gaussian):
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
-        m, s, _, covariances = self._matrices(parameters)
         n, total, squares = self._sums(statistics)
-        precision, cross = inverse(covariances), total[..., :, None] * m[..., None, :]
-        rows = n[..., None]
-        by_mean = np.einsum("...ij,...j->...i", precision, total - rows * m)
-        scatter = squares - cross - np.swapaxes(cross, -1, -2) + rows[..., None] * outer(m)
-        slope = 0.5 * (precision @ scatter @ precision - rows[..., None] * precision)
-        return self._by_parameters(by_mean, slope, s, covariances)
+        return self._slopes(parameters, n, n, total, squares)
 
-    def _by_parameters(
-        self, by_mean: Floats, slope: Floats, s: Floats, covariances: Floats
+    def _slopes(
+        self, parameters: Floats, n: Floats, w: Floats, total: Floats, squares: Floats
     ) -> Floats:
-        """Return a gradient in the parameters, from those in m and Σ."""
+        """Gradient of −(n ln |Σ| + tr Σ⁻¹ (squares − m totalᵀ − total mᵀ + w m mᵀ))/2."""
+        m, s, _, covariances = self._matrices(parameters)
+        precision, cross = inverse(covariances), total[..., :, None] * m[..., None, :]
+        by_mean = np.einsum("...ij,...j->...i", precision, total - w[..., None] * m)
+        scatter = squares - cross - np.swapaxes(cross, -1, -2) + w[..., None, None] * outer(m)
+        slope = 0.5 * (precision @ scatter @ precision - n[..., None, None] * precision)
         by_sd = 2.0 * (slope * covariances).sum(axis=-1) / s
         return pack(by_mean, with_diagonal(2.0 * slope * outer(s), by_sd))
 
@@ -288,18 +275,16 @@ class FullGaussian(Gaussian):
         """Return the log density of the prior in means, sds and correlations, and its gradient."""
         m, s, _, covariances = self._matrices(parameters)
         m0, l0, v0, scale = self._numbers(self.prior())
-        precision, apart, d = inverse(covariances), m - m0, self.size
-        normal = d * (np.log(l0) - LOG_2PI) - l0 * quadratic(precision, apart)
+        precision, d = inverse(covariances), self.size
+        normal = d * (np.log(l0) - LOG_2PI) - l0 * quadratic(precision, m - m0)
         wishart = v0 * (log_det(scale) - d * np.log(2.0)) - 2.0 * multigammaln(0.5 * v0, d)
         traces = np.einsum("ij,...ji->...", scale, precision)
         logs = (v0 + d + 2.0) * log_det(covariances) + traces
         # dΣ = 2ᵈ Π sᵈ d(sds, correlations)
         jacobian = d * (np.log(2.0) + np.log(s).sum(axis=-1))
         value = float((0.5 * (normal + wishart - logs) + jacobian).sum())
-        by_mean = -l0 * np.einsum("...ij,...j->...i", precision, apart)
-        inner = scale + l0 * outer(apart)
-        slope = 0.5 * (precision @ inner @ precision - (v0 + d + 2.0) * precision)
-        gradient = self._by_parameters(by_mean, slope, s, covariances)
+        squares = scale + l0 * outer(m0)
+        gradient = self._slopes(parameters, v0 + d + 2.0, l0, l0 * m0, squares)
         steps = pack(np.zeros(m.shape), with_diagonal(np.zeros(covariances.shape), d / s))
         return 0.0, value, gradient + steps
 
@@ -357,7 +342,7 @@ class FullGaussian(Gaussian):
         shrunk = worth(rows, kappa[:, None, :1])
         mean = np.divide(total, rows, out=np.zeros(total.shape), where=rows > 0)
         left = squares - ((1.0 - shrunk) * rows)[..., None] * outer(mean)
-        parts = (rows + 0.0 * mean, rows * shrunk + 0.0 * mean, total * shrunk, left)
+        parts = (rows, rows * shrunk, total * shrunk, left)
         return self.prior() + pack(*(part.sum(axis=0) for part in parts))
 
     def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
@@ -385,11 +370,7 @@ class FullGaussian(Gaussian):
         return parameters[..., 1:2]
 
     def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield priors that clusters may come from, and what speaks against each.
-
-        Their centre is the mean of the clusters' means, their typical covariance the mean of
-        theirs.
-        """
+        """Priors around the clusters' average mean and covariance, and what speaks against each."""
         m, _, v, scale = self._numbers(self.prior() + self.conjugate(statistics))
         centre = m.mean(axis=0)
         typical = (scale / (v - self.size + 1.0)[:, None, None]).mean(axis=0)
@@ -400,3 +381,71 @@ class FullGaussian(Gaussian):
             against = 0.5 * (np.square(apart) / SIZE_SD**2).sum()
             squares = 2.0 * shape * typical + size * outer(centre)
             yield pack(degrees * ones, size * ones, size * centre, squares), against
+
+
+@lru_cache(maxsize=64)
+def _places(heads: int, variables: int) -> tuple[Ints, Ints]:
+    """Where each variable's columns start, and where each entry of a symmetric matrix is.
+
+    A variable has `heads` columns, its entry of the diagonal, and those with the variables before.
+    """
+    each = np.arange(variables)
+    starts = np.cumsum([0, *(heads + 1 + each)])[:-1]
+    row, column = np.maximum.outer(each, each), np.minimum.outer(each, each)
+    return starts, starts[row] + heads + np.where(row == column, 0, 1 + column)
+
+
+def unpack(columns: Array, heads: int, variables: int) -> tuple[Floats, ...]:
+    """Return each head, (..., variable), and the symmetric matrix: (..., variable, variable)."""
+    starts, entries = _places(heads, variables)
+    found = np.asarray(columns, dtype=np.float64)
+    return *(found[..., starts + head] for head in range(heads)), found[..., entries]
+
+
+def pack(*parts: Floats) -> Floats:
+    """Return the columns of heads and a symmetric matrix."""
+    *heads, matrix = parts
+    variables = matrix.shape[-1]
+    starts, entries = _places(len(heads), variables)
+    shape = np.broadcast_shapes(matrix.shape[:-2], *(head.shape[:-1] for head in heads))
+    columns = np.empty((*shape, int(entries.max()) + 1))
+    for place, head in enumerate(heads):
+        columns[..., starts + place] = head
+    columns[..., entries] = matrix
+    return columns
+
+
+def outer(x: Floats) -> Floats:
+    """Return x xᵀ: (..., variable, variable)."""
+    return x[..., :, None] * x[..., None, :]
+
+
+def log_det(matrix: Floats) -> Floats:
+    """Return the log of the determinant: (...,)."""
+    return np.asarray(np.linalg.slogdet(matrix)[1])
+
+
+def inverse(matrix: Floats) -> Floats:
+    """Inverse of matrices."""
+    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+
+
+def quadratic(matrix: Floats, x: Floats) -> Floats:
+    """Return xᵀ M x: (...,)."""
+    return np.asarray(np.einsum("...i,...ij,...j->...", x, matrix, x))
+
+
+def with_diagonal(matrix: Floats, diagonal: Floats) -> Floats:
+    """Return a matrix with another diagonal."""
+    size = matrix.shape[-1]
+    return np.where(np.eye(size, dtype=bool), diagonal[..., None], matrix)
+
+
+def positive(matrix: Floats) -> Floats:
+    """Return the nearest matrix that is positive definite, rounding being what it is."""
+    values, vectors = np.linalg.eigh(0.5 * (matrix + np.swapaxes(matrix, -1, -2)))
+    least = SMALLEST_EIGENVALUE + 1e-9 * np.abs(values).max(axis=-1, keepdims=True)
+    if (values >= least).all():
+        return matrix
+    raised = np.maximum(values, least)
+    return np.asarray((vectors * raised[..., None, :]) @ np.swapaxes(vectors, -1, -2))

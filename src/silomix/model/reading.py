@@ -13,7 +13,7 @@ import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -24,13 +24,13 @@ import numpy as np
 import pandas as pd
 
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError, cell, warn
-from silomix.model.sentences import did_you_mean, listing, quoted
+from silomix.model.sentences import did_you_mean, first_of, listing, quoted
 from silomix.model.spreadsheet import from_spreadsheet
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoFrame
 
-    from silomix.kernels.arrays import Bools, Ints
+    from silomix.kernels.arrays import Bools, Floats, Ints
 
 logger = logging.getLogger("silomix")
 
@@ -52,6 +52,8 @@ UNREADABLE = (OSError, EOFError, ValueError, NotImplementedError, MemoryError, K
 NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))\.0+", re.ASCII)
 COMMA_NUMBER = re.compile(r"[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+(?:[eE][+-]?\d+)?", re.ASCII)
+# What counts as a number in a column that is declared numeric.
+DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 
 
@@ -344,3 +346,58 @@ def _present_values(column: nw.Series[Any], label: str) -> pd.Series[Any]:
     if {bool, np.bool_} & kinds and len(kinds) > 1:
         return values.map(spell)  # True == 1: factorize would take them for the same value
     return values
+
+
+def choose_variables(
+    frame: nw.DataFrame[Any],
+    variables: Sequence[str] | None,
+    exclude: Sequence[str] | None,
+    *,
+    where: str = "the table",
+    **reserved: str | None,
+) -> list[str]:
+    """Columns to cluster: those named, or all but those excluded.
+
+    Parameters
+    ----------
+    reserved : columns that are not variables, by role, such as "silos".
+    """
+    if not frame.columns:
+        raise DataError(f"{where} has no columns; give one column per variable")
+    if variables is not None and exclude is not None:
+        text = "{variables} and {exclude} both say which columns to use; give one of them"
+        raise SettingsError(text, variables=None, exclude=None)
+    listed = variables if exclude is None else exclude
+    names = [listed] if isinstance(listed, str) else [str(name) for name in listed or ()]
+    check_columns(names, frame.columns, where, "to exclude" if exclude is not None else "")
+    roles = {str(column): role for role, column in reserved.items() if column is not None}
+    if variables is None:
+        names = [name for name in frame.columns if name not in {*names, *roles}]
+    if not names:
+        raise DataError(f"{where}: no variables to use; name at least one column")
+    for name in names:
+        if name in roles:
+            problem = f"column {name!r} names the {roles[name]} and is among the variables"
+            raise DataError(f"{problem}; leave it out")
+        if names.count(name) > 1:
+            raise DataError(f"{where}: variable {name!r} is named more than once; name it once")
+    return names
+
+
+def read_numbers(cells: Cells, label: str) -> Floats:
+    """Number in each cell, nan where it is missing: (row,)."""
+    numbers = [float(text) if DECIMAL.fullmatch(text) else np.nan for text in cells.texts]
+    values = np.array([*numbers, np.nan])[cells.codes]
+    is_wrong = ~np.isfinite(values) & ~cells.missing
+    if is_wrong.any():
+        example = repr(cells.texts[cells.codes[np.argmax(is_wrong)]])
+        raise refused(label, example, is_wrong, "is not a finite number")
+    return values
+
+
+def refused(label: str, example: str, cells: Bools, problem: str) -> DataError:
+    """The error of cells of a column that are not such numbers as they should be."""
+    example = cell(example, first_of(int(cells.sum())))
+    where = f"{label} has {example} in data row {np.argmax(cells) + 1}, which {problem}"
+    advice = "correct it or leave it empty; where the study is made, give {na_values} or {kinds}"
+    return DataError(f"{where}; {advice}", na_values=..., kinds=None)

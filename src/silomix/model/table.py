@@ -10,28 +10,34 @@ import numpy as np
 
 from silomix.errors import DataError, DataWarning, SettingsError, cell, warn
 from silomix.families import KINDS
-from silomix.model.numbers import (
+from silomix.model.columns import (
+    MOST_LEVELS,
     SPIKE_LEVELS,
     cut_variable,
     declared_words,
     find_spike,
+    folded,
     guess_kind,
     guess_told,
     in_units,
-    is_level,
     level_cells,
+    like_missing,
     number_variable,
-    read_numbers,
+    numbers_and_words,
+    suspect,
+    warn_of,
 )
 from silomix.model.reading import (
     NUMBER,
     Cells,
     Table,
     check_columns,
+    choose_variables,
     declared_levels,
     find_column,
     missing_texts,
     read_cells,
+    read_numbers,
     read_table,
     spell,
 )
@@ -46,14 +52,6 @@ from silomix.model.sentences import (
     one_of,
     plural,
     quoted,
-)
-from silomix.model.suspicions import (
-    MOST_LEVELS,
-    folded,
-    like_missing,
-    numbers_and_words,
-    suspect,
-    warn_of,
 )
 
 if TYPE_CHECKING:
@@ -275,42 +273,6 @@ def _for_each(read: Callable[[T], None], items: Iterable[T]) -> None:
         raise DataError("\n".join(dict.fromkeys(str(e.args[0]) for e in refused)), **named)
 
 
-def choose_variables(
-    frame: nw.DataFrame[Any],
-    variables: Sequence[str] | None,
-    exclude: Sequence[str] | None,
-    *,
-    where: str = "the table",
-    **reserved: str | None,
-) -> list[str]:
-    """Columns to cluster: those named, or all but those excluded.
-
-    Parameters
-    ----------
-    reserved : columns that are not variables, by role, such as "silos".
-    """
-    if not frame.columns:
-        raise DataError(f"{where} has no columns; give one column per variable")
-    if variables is not None and exclude is not None:
-        text = "{variables} and {exclude} both say which columns to use; give one of them"
-        raise SettingsError(text, variables=None, exclude=None)
-    listed = variables if exclude is None else exclude
-    names = [listed] if isinstance(listed, str) else [str(name) for name in listed or ()]
-    check_columns(names, frame.columns, where, "to exclude" if exclude is not None else "")
-    roles = {str(column): role for role, column in reserved.items() if column is not None}
-    if variables is None:
-        names = [name for name in frame.columns if name not in {*names, *roles}]
-    if not names:
-        raise DataError(f"{where}: no variables to use; name at least one column")
-    for name in names:
-        if name in roles:
-            problem = f"column {name!r} names the {roles[name]} and is among the variables"
-            raise DataError(f"{problem}; leave it out")
-        if names.count(name) > 1:
-            raise DataError(f"{where}: variable {name!r} is named more than once; name it once")
-    return names
-
-
 def _check_declared(
     kinds: Mapping[str, str], bins: Mapping[str, int], names: Sequence[str]
 ) -> None:
@@ -350,7 +312,7 @@ def _infer_column(
         word = guess_kind(column, cells, label)
     if bins is not None:
         inferred = [cut_variable(read_numbers(cells, label), name, bins, label)]
-    elif word is None or is_level(word):
+    elif word is None or KINDS[declared_words()[word][0]].has_levels:
         if is_guess:
             _check_countable(cells, label)
         inferred = [Variable(name, _infer_levels(cells, levels, label), word or "categorical")]

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from silomix.errors import DataError, DataWarning, SettingsError, warn
+from silomix.model.columns import MOST_LEVELS, like_missing
 from silomix.model.metrics import cluster_numbers
 from silomix.model.reading import (
     NUMBER,
@@ -23,7 +24,6 @@ from silomix.model.reading import (
     read_table,
 )
 from silomix.model.sentences import ABSENT, at_least, did_you_mean, number, one_of, plural, quoted
-from silomix.model.suspicions import MOST_LEVELS, like_missing
 from silomix.model.table import encode, load
 from silomix.posterior.frames import Layout, make_frame
 from silomix.posterior.membership import ELSEWHERE, encoded_membership, silo_places

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.errors import DataError, DataWarning, cell, warn
+from silomix.model.columns import alike
 from silomix.model.reading import Table, find_column, read_cells, read_table
 from silomix.model.sentences import did_you_mean, plural, quoted
-from silomix.model.suspicions import alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -24,8 +24,8 @@ from pydantic import (
 )
 
 from silomix.families import KINDS, has_drift, make_family
+from silomix.model.columns import SPIKE_LEVELS
 from silomix.model.draws import Schedule
-from silomix.model.numbers import SPIKE_LEVELS
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Variable
 from silomix.model.sentences import did_you_mean, listing
