@@ -83,7 +83,7 @@ class Levels(Family):
         return np.divide(difference, spread, out=np.zeros_like(difference), where=spread > 0)
 
     def features(self, cells: Codes) -> Floats:
-        """Return (row, level), one where the row has the level; a missing cell has none."""
+        """(row, level), one where the row has the level; a missing cell has none."""
         return one_hot(cells, self.offsets)
 
     def natural(self, parameters: Reals) -> Floats:
@@ -279,7 +279,7 @@ class Categorical(Levels):
 
 
 def one_hot(codes: Codes, offsets: Ints) -> Floats:
-    """Return (row, level), one where the row has the level; a missing cell has none."""
+    """(row, level), one where the row has the level; a missing cell has none."""
     sizes = np.diff(offsets)
     present = np.zeros((len(codes), int(offsets[-1])))
     row, variable = np.nonzero(codes < sizes)

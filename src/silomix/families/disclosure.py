@@ -197,7 +197,7 @@ def log_rounded(  # noqa: PLR0917
 
 
 def steps_of(block: Family, base: Ints | int) -> Floats:
-    """Return what sums are multiples of, (..., variable, sum), for bases (...,)."""
+    """Steps of which sums are multiples, (..., variable, sum), for bases (...,)."""
     low, high = sum_bounds(block)
     return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None]) * (high - low))
 
@@ -290,7 +290,7 @@ def top_code(values: Floats, weights: Floats, minimum: int) -> tuple[Floats, Flo
 def has_hardly_any_spread(
     values: Floats, weights: Floats, ends: Floats, sums: int, minimum: int
 ) -> bool:
-    """Tell whether a cluster's numbers are nearly all at one value, or at two.
+    """Whether a cluster's numbers are nearly all at one value, or at two.
 
     From Σx, and Σx² where it leaves, a recipient who knows the values could compute how many rows
     have another. So the distance from the value, or the product of the distances from both, is
@@ -320,7 +320,7 @@ def has_hardly_any_spread(
 
 
 def _stand_in(block: Family, means: Floats, own: Bools, known: Ints) -> Floats:
-    """Return means (cluster, variable, sum), those that are not `own` replaced by a stand-in."""
+    """Means (cluster, variable, sum), those that are not `own` replaced by a stand-in."""
     empty = split(nothing(block), len(block.statistic_words))[:, 1:]
     rows = known * own
     pooled = np.einsum("cv,cvs->vs", rows, means) / np.maximum(rows.sum(axis=0), 1)[:, None]
@@ -416,7 +416,7 @@ def _draw_on_grid(log_density: Any, start: Floats, draws: int, rng: Rng) -> Floa
 
 
 def _on_grid(log_density: Any, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return a grid's points (point, parameter), their log densities (point,), and its steps."""
+    """Grid's points (point, parameter), their log densities (point,), and its steps."""
     size = GRID[len(low) - 1]
     axes = [np.linspace(a, b, size) for a, b in zip(low, high, strict=True)]
     points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(low))
@@ -427,7 +427,7 @@ def _on_grid(log_density: Any, low: Floats, high: Floats) -> tuple[Floats, Float
 
 
 def _rounded_alike(block: Family, said: Said, means: Floats, shown: Bools) -> tuple[Floats, Floats]:
-    """Return the bounds of the mean statistics that would have left so, (source, variable, sum)."""
+    """Bounds of the mean statistics that would have left so, (source, variable, sum)."""
     rows = np.where(shown, said.concentration, 1.0)[..., None]
     per_step = rows / steps_of(block, said.base)
     units = np.rint(means * per_step)

@@ -251,12 +251,12 @@ def together(family: Family, values: Floats) -> Floats:
 
 
 def by_variable(columns: Array, size: int) -> tuple[Array, ...]:
-    """Return columns of `size` for each variable, by what they are: each (..., variable)."""
+    """Columns of `size` for each variable, by what they are: each (..., variable)."""
     return tuple(columns[..., place::size] for place in range(size))
 
 
 def flat(*parts: Array) -> Floats:
-    """Return parts (..., variable) as the columns of each variable in turn: (..., column)."""
+    """Parts (..., variable) as the columns of each variable in turn: (..., column)."""
     size, shape = len(parts), np.broadcast_shapes(*(part.shape for part in parts))
     columns = np.empty((*shape[:-1], shape[-1] * size))
     for place, part in enumerate(parts):
@@ -265,12 +265,12 @@ def flat(*parts: Array) -> Floats:
 
 
 def split(columns: Array, size: int) -> Floats:
-    """Return columns (..., column) by variable, which has `size` of them: (..., variable, own)."""
+    """Columns (..., column) by variable, which has `size` of them: (..., variable, own)."""
     return columns.astype(np.float64).reshape(*columns.shape[:-1], columns.shape[-1] // size, size)
 
 
 def join(first: Sequence[Floats], others: Floats) -> Floats:
-    """Return columns of numbers, each (..., variable), and of others, (..., variable, own)."""
+    """Columns of numbers, each (..., variable), and of others, (..., variable, own)."""
     both = np.concatenate([np.stack(first, axis=-1), others], axis=-1)
     return both.reshape(*both.shape[:-2], both.shape[-2] * both.shape[-1])
 
@@ -283,7 +283,7 @@ def draw_places(logs: Floats, rng: Rng) -> Ints:
 
 
 def log_between(low: Floats, high: Floats) -> Floats:
-    """Return the log probability that a standard normal variable is between two values."""
+    """Log probability that a standard normal variable is between two values."""
     upper = low > 0
     a, b = np.where(upper, -high, low), np.where(upper, -low, high)
     return np.asarray(log_ndtr(b) + np.log1p(-np.exp(np.minimum(log_ndtr(a) - log_ndtr(b), -TINY))))

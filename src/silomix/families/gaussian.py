@@ -71,58 +71,58 @@ class Gaussian(Family):
     spread_worth: ClassVar[float] = 1.0
 
     def sums(self, statistics: Reals) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return rows, what they weigh, which is as many, Σx and Σx²: each (..., variable)."""
+        """Rows, what they weigh, which is as many, Σx and Σx²: each (..., variable)."""
         n, total, square = by_variable(statistics, 3)
         return n, n, total, square
 
     def conjugate(self, statistics: Floats) -> Floats:
-        """Return what rows with these sums add to χ: n twice, Σx and Σx²."""
+        """Contribution of rows with these sums to χ: n twice, Σx and Σx²."""
         return self.from_parts(*self.sums(statistics))
 
     def parts(self, posterior: Reals) -> tuple[Floats, ...]:
-        """Return χ in parts, rows for the spread and for the mean, Σx and Σx²."""
+        """χ in parts, rows for the spread and for the mean, Σx and Σx²."""
         return by_variable(posterior, 4)
 
     def from_parts(self, n: Floats, w: Floats, total: Floats, square: Floats) -> Floats:
-        """Return χ with these parts: (..., coordinate)."""
+        """χ with these parts: (..., coordinate)."""
         return flat(n, w, total, square)
 
     def numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return m, λ, a and b of the normal–inverse-gamma law χ: each (..., variable)."""
+        """Mean m, λ, a and b of the normal–inverse-gamma law χ: each (..., variable)."""
         n, w, total, square = self.parts(posterior)
         mean = total / w
         return mean, w, 0.5 * n, np.maximum(0.5 * (square - total * mean), SMALLEST_B)
 
     def from_numbers(self, m: Floats, size: Floats, a: Floats, b: Floats) -> Floats:
-        """Return χ of the normal–inverse-gamma law with these m, λ, a and b: (..., coordinate)."""
+        """χ of the normal–inverse-gamma law with these m, λ, a and b: (..., coordinate)."""
         return self.from_parts(2 * a, size, size * m, 2 * b + size * m * m)
 
     def left_out(self, statistics: Floats) -> Floats | float:
-        """Return what sums of log p(x) have beside those of a normal density: nothing."""
+        """Sums of log p(x) beside those of a normal density: nothing."""
         return 0.0
 
     def from_sums(self, n: Floats, w: Floats, total: Floats, square: Floats) -> Floats:
-        """Return statistics with these sums: (..., statistic)."""
+        """Statistics with these sums: (..., statistic)."""
         return flat(n, total, square)
 
     def describe(self, parameters: Reals) -> Floats:
-        """Return mean and sd in the units of the table, or of its logarithms."""
+        """Mean and sd in the units of the table, or of its logarithms."""
         m, s = by_variable(parameters, 2)
         return flat(m * self.scales + self.locations, s * self.scales)
 
     def whole(self, parameters: Reals, weights: Reals) -> Floats:
-        """Return the means over all rows, and the sd within clusters: (draw, parameter)."""
+        """Means over all rows, and the sd within clusters: (draw, parameter)."""
         m, s = by_variable(parameters.astype(np.float64), 2)
         mean, variance = (np.einsum("tc,tcq->tq", weights, part) for part in (m, s * s))
         return flat(mean, np.sqrt(variance))
 
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
-        """Return the difference of means in sds within clusters, and the log ratio of sds."""
+        """Difference of means in sds within clusters, and the log ratio of sds."""
         (m, s), (mean, within) = by_variable(parameters, 2), by_variable(whole, 2)
         return flat((m - mean) / within, np.log(s / within))
 
     def log_base(self, cells: Floats) -> Floats:
-        """Return what log p(x) has beside T · η: the change of units and of logarithms, (row,)."""
+        """Log Jacobian of the change of units, and of logarithms: (row,)."""
         logs = np.array([variable.transform == "log" for variable in self.variables])
         # p(x) = p(ln x) / x, and ln x is the cell in the table's units
         jacobian = np.where(logs, cells * self.scales + self.locations, 0.0)
@@ -130,7 +130,7 @@ class Gaussian(Family):
         return -np.where(np.isnan(cells), 0.0, jacobian).sum(axis=1)
 
     def natural(self, parameters: Reals) -> Floats:
-        """Return η: (..., statistic) from (..., parameter)."""
+        """η: (..., statistic) from (..., parameter)."""
         # terms of the order of (m/s)² cancel, which single precision would not survive
         m, s = by_variable(parameters.astype(np.float64), 2)
         precision = s**-2.0
@@ -138,18 +138,18 @@ class Gaussian(Family):
         return flat(constant, m * precision, -0.5 * precision)
 
     def moments(self, parameters: Reals) -> Floats:
-        """Return E T(x): (..., statistic)."""
+        """E T(x): (..., statistic)."""
         m, s = by_variable(parameters, 2)
         return flat(np.ones_like(m), m, m * m + s * s)
 
     def from_moments(self, moments: Floats) -> Floats:
-        """Return the parameters with these moments: (..., parameter)."""
+        """Parameters with these moments: (..., parameter)."""
         n, w, total, square = self.sums(moments)
         mean = total / w
         return flat(mean, np.sqrt(np.maximum((square - total * mean) / n, SMALLEST_B)))
 
     def prior(self) -> Floats:
-        """Return χ₀: three rows for the spread, a hundredth of one for the mean."""
+        """χ₀: three rows for the spread, a hundredth of one for the mean."""
         return self.from_numbers(*(np.full(len(self.variables), number) for number in PRIOR))
 
     def draw(self, posterior: Reals, rng: Rng) -> Floats:
@@ -159,19 +159,19 @@ class Gaussian(Family):
         return flat(m + s / np.sqrt(size) * rng.standard_normal(m.shape), s)
 
     def log_normaliser(self, posterior: Floats) -> Floats:
-        """Return the log of the integral over mean and variance: (..., variable)."""
+        """Log of the integral over mean and variance: (..., variable)."""
         _, size, a, b = self.numbers(posterior)
         return np.asarray(gammaln(a) - a * (np.log(b) + LOG_2PI) - 0.5 * np.log(size))
 
     def expected_natural(self, statistics: Floats) -> Floats:
-        """Return E η under the posterior: (..., statistic)."""
+        """E η under the posterior: (..., statistic)."""
         m, size, a, b = self.numbers(self.prior() + self.conjugate(statistics))
         precision, log_precision = a / b, digamma(a) - np.log(b)
         constant = 0.5 * (log_precision - LOG_2PI - precision * m * m - 1.0 / size)
         return flat(constant, precision * m, -0.5 * precision)
 
     def valid(self, statistics: Floats) -> Floats:
-        """Return sums that rows can have: differences of such sums need not be."""
+        """Sums that rows can have: differences of such sums need not be."""
         n, w, total, square = self.sums(statistics)
         some = (n > 0) & (w > 0)
         least = total * total / np.where(some, w, 1.0)
@@ -179,7 +179,7 @@ class Gaussian(Family):
         return self.from_sums(*(np.where(some, part, 0.0) for part in parts))
 
     def fit(self, draws: Reals) -> Floats:
-        """Return the sums of the rows that a posterior with such draws must have seen, by moments.
+        """Sums of the rows that a posterior with such draws must have seen, by moments.
 
         With members that are certain, Var m = E σ²/λ. Draws are (draw, cluster, parameter).
         """
@@ -195,12 +195,12 @@ class Gaussian(Family):
         return self.from_sums(n, w, w * x, w * np.maximum(square, x * x + SMALLEST_B))
 
     def medians(self, posterior: Floats) -> Floats:
-        """Return the medians of the parameters: (..., parameter)."""
+        """Medians of the parameters: (..., parameter)."""
         m, _, a, b = self.numbers(posterior)
         return flat(m, np.sqrt(b / gammaincinv(a, 0.5)))
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
-        """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
+        """Gradient of the log-likelihood of rows with these sums: as `parameters`."""
         m, s = by_variable(parameters, 2)
         n, w, total, square = self.sums(statistics)
         precision = s**-2.0
@@ -208,7 +208,7 @@ class Gaussian(Family):
         return flat((total - w * m) * precision, squares * precision / s - n / s)
 
     def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
-        """Return the log density of the prior in (mean, sd), and its gradient."""
+        """Log density of the prior in (mean, sd), and its gradient."""
         m, s = by_variable(parameters, 2)
         m0, l0, a0, b0 = self.numbers(self.prior())
         precision, apart = s**-2.0, m - m0
@@ -220,28 +220,28 @@ class Gaussian(Family):
         return 0.0, value, flat(-l0 * apart * precision, slopes)
 
     def coordinates(self, parameters: Reals) -> Floats:
-        """Return (mean, ln sd): free, and comparable between variables."""
+        """(mean, ln sd): free, and comparable between variables."""
         m, s = by_variable(parameters, 2)
         return flat(m, np.log(s))
 
     def back(self, coordinates: Floats) -> Floats:
-        """Return the parameters at these coordinates."""
+        """Parameters at these coordinates."""
         m, log_s = by_variable(coordinates, 2)
         return flat(m, np.exp(log_s))
 
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
-        """Say what is wrong with parameters from elsewhere; nothing where all is well."""
+        """What is wrong with parameters from elsewhere; or ""."""
         _, s = by_variable(parameters, 2)
         return "" if (s > 0).all() else "has standard deviations that are not positive"
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
-        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
+        """Log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
         (m, s), (k, t) = by_variable(one, 2), by_variable(other, 2)
         both = s * s + t * t
         return np.asarray(0.5 * np.log(2.0 * s * t / both) - 0.25 * (m - k) ** 2 / both)
 
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
-        """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
+        """Log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
         n, w, total, square = self.sums(statistics)
         m, s = by_variable(parameters, 2)
         mean = _mean(w, total)
@@ -253,7 +253,7 @@ class Gaussian(Family):
     def shared_posterior(
         self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return χ of (m, σ), silos' own means integrated out, exactly."""
+        """χ of (m, σ), silos' own means integrated out, exactly."""
         n, w, total, square = self.sums(statistics)
         shrunk = worth(w, kappa[:, None, :])
         mean = _mean(w, total)
@@ -271,7 +271,7 @@ class Gaussian(Family):
         return flat(np.where(drifts, own, m), s)
 
     def near(self, statistics: Floats) -> Floats:
-        """Return mean and spread of rows, the spread drawn towards the prior's."""
+        """Mean and spread of rows, the spread drawn towards the prior's."""
         n, w, total, square = self.sums(statistics)
         weight = np.maximum(w, 1.0)
         mean = total / weight
@@ -279,11 +279,11 @@ class Gaussian(Family):
         return flat(mean, np.sqrt((squares + 2 * PRIOR[3]) / (n + 3.0)))
 
     def spread(self, parameters: Floats) -> Floats:
-        """Return the standard deviations: (..., variable)."""
+        """Standard deviations: (..., variable)."""
         return by_variable(parameters, 2)[1]
 
     def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield priors that clusters may come from, and what speaks against each.
+        """Priors that clusters may come from, and what speaks against each.
 
         Their centre is the mean of the clusters' means, their typical variance the mean of theirs
         on the scale of logarithms.
@@ -296,11 +296,11 @@ class Gaussian(Family):
             yield self.from_numbers(*numbers), 0.5 * (np.square(apart) / SIZE_SD**2).sum()
 
     def bounds(self) -> tuple[Floats, Floats]:
-        """Return `BOUND` on both sides of the location: each (variable,)."""
+        """`BOUND` on both sides of the location: each (variable,)."""
         return np.full(len(self.variables), -BOUND), np.full(len(self.variables), BOUND)
 
     def least_sums(self, units: Floats, per_step: Floats) -> Floats:
-        """Return Σx and Σx² in steps, (..., variable, sum), Σx² raised to the smallest spread."""
+        """Σx and Σx² in steps, (..., variable, sum), Σx² raised to the smallest spread."""
         x = units[..., 0] / per_step[..., 0]
         least = np.ceil((x * x + SMALLEST_SPREAD**2) * per_step[..., 1] - SAME)
         return np.stack([units[..., 0], np.maximum(units[..., 1], least)], axis=-1)
@@ -308,7 +308,7 @@ class Gaussian(Family):
     def log_rounded(
         self, parameters: Floats, low: Floats, high: Floats, rows: Floats, known: Ints, least: int
     ) -> Floats:
-        """Return the log probability that top-coded rows leave such means of x and x².
+        """Log probability that top-coded rows leave such means of x and x².
 
         Their mean is about normal, and their variance independent of it and about gamma, the cubic
         root of which is normal (Wilson and Hilferty, 1931).
@@ -330,7 +330,7 @@ class Gaussian(Family):
 
 @lru_cache(maxsize=1000)
 def coded_normals(rows: int, least: int) -> tuple[float, float, float]:
-    """Return what top-coding makes of samples of a standard normal, by simulation.
+    """Effect of top-coding on samples of a standard normal, by simulation.
 
     The mean of the variance, the standard error of the mean, and the shape of the gamma
     distribution that the variance has. Fewer rows with the same share coded stand for many.
@@ -349,5 +349,5 @@ def coded_normals(rows: int, least: int) -> tuple[float, float, float]:
 
 
 def _mean(n: Floats, total: Floats) -> Floats:
-    """Return the mean of rows, 0 of none: sums that were sent in few digits are not quite zero."""
+    """Mean of rows, 0 of none: sums that were sent in few digits are not quite zero."""
     return np.divide(total, n, out=np.zeros(n.shape), where=n > 0)

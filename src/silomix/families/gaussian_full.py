@@ -54,31 +54,31 @@ class FullGaussian(Gaussian):
         return len(self.variables)
 
     def _matrices(self, parameters: Reals) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return means, sds, correlations and covariances."""
+        """Means, sds, correlations and covariances."""
         m, correlations = unpack(parameters, 1, self.size)
         s = np.diagonal(correlations, axis1=-2, axis2=-1).copy()
         correlations = np.where(np.eye(self.size, dtype=bool), 1.0, correlations)
         return m, s, correlations, correlations * outer(s)
 
     def _parameters(self, m: Floats, covariances: Floats) -> Floats:
-        """Return the parameters of normal distributions with these means and covariances."""
+        """Parameters of normal distributions with these means and covariances."""
         variances = np.diagonal(covariances, axis1=-2, axis2=-1)
         s = np.sqrt(np.maximum(variances, SMALLEST_B))
         return pack(m, with_diagonal(covariances / outer(s), s))
 
     def _sums(self, statistics: Array) -> tuple[Floats, Floats, Floats]:
-        """Return n, (...,), Σx and Σxxᵀ."""
+        """Number of rows, (...,), Σx and Σxxᵀ."""
         n, total, squares = unpack(statistics, 2, self.size)
         return n[..., 0], total, squares
 
     def _in_column(self, values: Floats) -> Floats:
-        """Return what belongs to the block in the column of the first variable."""
+        """Values of the whole block, in the column of the first variable."""
         columns = np.zeros((*values.shape, self.size))
         columns[..., 0] = values
         return columns
 
     def names(self) -> list[tuple[str, str]]:
-        """Return the variable and what it is called of each parameter."""
+        """Variable and what it is called of each parameter."""
         own, names = super().names(), []
         for place, variable in enumerate(self.variables):
             others = [f"correlation with {one.name}" for one in self.variables[:place]]
@@ -86,25 +86,25 @@ class FullGaussian(Gaussian):
         return names
 
     def describe(self, parameters: Reals) -> Floats:
-        """Return means and sds in the units of the table; correlations have none."""
+        """Means and sds in the units of the table; correlations have none."""
         m, s, correlations, _ = self._matrices(parameters)
         means = m * self.scales + self.locations
         return pack(means, with_diagonal(correlations, s * self.scales))
 
     def whole(self, parameters: Reals, weights: Reals) -> Floats:
-        """Return the means over all rows, and sds and correlations within clusters."""
+        """Means over all rows, and sds and correlations within clusters."""
         m, _, _, covariances = self._matrices(parameters)
         mean = np.einsum("tc,tcq->tq", weights, m)
         return self._parameters(mean, np.einsum("tc,tcqr->tqr", weights, covariances))
 
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
-        """Return differences of means in sds, log ratios of sds, differences of correlations."""
+        """Differences of means in sds, log ratios of sds, differences of correlations."""
         m, s, own, _ = self._matrices(parameters)
         mean, within, overall, _ = self._matrices(whole)
         return pack((m - mean) / within, with_diagonal(own - overall, np.log(s / within)))
 
     def features(self, cells: Floats) -> Floats:
-        """Return T(x), (row, statistic); zeros of a row with a missing cell, which has none."""
+        """T(x), (row, statistic); zeros of a row with a missing cell, which has none."""
         known = np.asarray(~np.isnan(cells).any(axis=1))
         x = np.where(known[:, None], cells, 0.0)
         return pack(np.broadcast_to(known[:, None], x.shape), x, outer(x))
@@ -133,11 +133,11 @@ class FullGaussian(Gaussian):
         return -0.5 * (fixed[which] + square), x, left[which]
 
     def log_density(self, cells: Floats, parameters: Floats) -> Floats:
-        """Return log p of the known cells, in the units of the study: (row, cluster)."""
+        """Log p of the known cells, in the units of the study: (row, cluster)."""
         return self._given_known(cells, parameters)[0]
 
     def complete(self, cells: Floats, parameters: Floats, labels: Ints, rng: Rng) -> Floats:
-        """Return T(x) with the missing cells drawn: (row, statistic)."""
+        """T(x) with the missing cells drawn: (row, statistic)."""
         own = np.arange(len(cells)), labels
         _, x, left = (part[own] for part in self._given_known(cells, parameters))
         gaps = np.isnan(cells)
@@ -147,12 +147,12 @@ class FullGaussian(Gaussian):
         return self.features(x + np.einsum("rij,rj->ri", root, steps))
 
     def expected_features(self, cells: Floats, parameters: Floats) -> Floats:
-        """Return E T(x) given the known cells: (row, cluster, statistic)."""
+        """E T(x) given the known cells: (row, cluster, statistic)."""
         _, x, left = self._given_known(cells, parameters)
         return pack(np.ones(x.shape), x, outer(x) + left)
 
     def natural(self, parameters: Reals) -> Floats:
-        """Return η: (..., statistic) from (..., parameter)."""
+        """η: (..., statistic) from (..., parameter)."""
         m, _, _, covariances = self._matrices(parameters)
         precision = inverse(covariances)
         square = self.size * LOG_2PI + quadratic(precision, m) + log_det(covariances)
@@ -162,27 +162,27 @@ class FullGaussian(Gaussian):
         )
 
     def moments(self, parameters: Reals) -> Floats:
-        """Return E T(x): (..., statistic)."""
+        """E T(x): (..., statistic)."""
         m, _, _, covariances = self._matrices(parameters)
         return pack(np.ones(m.shape), m, covariances + outer(m))
 
     def from_moments(self, moments: Floats) -> Floats:
-        """Return the parameters with these moments: (..., parameter)."""
+        """Parameters with these moments: (..., parameter)."""
         _, mean, squares = self._sums(moments)
         return self._parameters(mean, positive(squares - outer(mean)))
 
     def prior(self) -> Floats:
-        """Return χ₀ of the prior: (coordinate,)."""
+        """χ₀ of the prior: (coordinate,)."""
         m0, l0, a0, b0 = (np.full(self.size, number) for number in PRIOR)
         return pack(2 * a0 + self.size - 1, l0, l0 * m0, 2 * np.diag(b0) + outer(m0) * l0)
 
     def conjugate(self, statistics: Array) -> Floats:
-        """Return what rows with these sums add to χ: n twice, Σx and Σxxᵀ."""
+        """Contribution of rows with these sums to χ: n twice, Σx and Σxxᵀ."""
         n, total, squares = self._sums(statistics)
         return pack(n[..., None], n[..., None], total, squares)
 
     def _numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return m; λ and ν, each (...,); and Ψ."""
+        """Mean m; λ and ν, each (...,); and Ψ."""
         v, size, total, squares = unpack(posterior, 3, self.size)
         mean = total / size
         return mean, size[..., 0], v[..., 0], squares - size[..., :1, None] * outer(mean)
@@ -201,7 +201,7 @@ class FullGaussian(Gaussian):
         return self._parameters(m + steps / np.sqrt(size)[..., None], covariances)
 
     def log_normaliser(self, posterior: Floats) -> Floats:
-        """Return the log of the integral over means and covariances, each given those before.
+        """Log of the integral over means and covariances, each given those before.
 
         The first j variables have a normal–inverse-Wishart law too, with ν − d + j.
         """
@@ -213,7 +213,7 @@ class FullGaussian(Gaussian):
         return np.asarray(value - 0.5 * np.log(size)[..., None])
 
     def expected_natural(self, statistics: Floats) -> Floats:
-        """Return E η under the posterior: (..., statistic)."""
+        """E η under the posterior: (..., statistic)."""
         m, size, v, scale = self._numbers(self.prior() + self.conjugate(statistics))
         precision = v[..., None, None] * inverse(scale)
         logs = digamma(0.5 * (v[..., None] - np.arange(self.size))).sum(axis=-1) - log_det(scale)
@@ -224,7 +224,7 @@ class FullGaussian(Gaussian):
         )
 
     def valid(self, statistics: Floats) -> Floats:
-        """Return sums that rows can have: differences of such sums need not be."""
+        """Sums that rows can have: differences of such sums need not be."""
         n, total, squares = self._sums(statistics)
         some = (n > 0)[..., None]
         mean = np.where(some, total, 0.0) / np.where(some, n[..., None], 1.0)
@@ -234,7 +234,7 @@ class FullGaussian(Gaussian):
         return pack(rows, rows * mean, scatter + rows[..., None] * outer(mean))
 
     def fit(self, draws: Reals) -> Floats:
-        """Sums implied by posterior draws, net of the prior: Var m = E Σ/λ if labels are certain."""
+        """Sums implied by posterior draws, net of the prior; with certain labels Var m = E Σ/λ."""
         m, _, _, covariances = self._matrices(draws)
         _, l0, v0, scale0 = self._numbers(self.prior())
         mean, covariance = m.mean(axis=0), covariances.mean(axis=0)
@@ -247,7 +247,7 @@ class FullGaussian(Gaussian):
         return pack(n, n * x, positive(scatter) + n[..., None] * outer(x))
 
     def medians(self, posterior: Floats) -> Floats:
-        """Return the medians of means and sds, and near those of correlations."""
+        """Medians of means and sds, and near those of correlations."""
         m, _, v, scale = self._numbers(posterior)
         variances = np.diagonal(scale, axis1=-2, axis2=-1)
         shapes = 0.5 * (v - self.size + 1.0)
@@ -255,7 +255,7 @@ class FullGaussian(Gaussian):
         return pack(m, with_diagonal(scale / np.sqrt(outer(variances)), s))
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
-        """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
+        """Gradient of the log-likelihood of rows with these sums: as `parameters`."""
         n, total, squares = self._sums(statistics)
         return self._slopes(parameters, n, n, total, squares)
 
@@ -272,7 +272,7 @@ class FullGaussian(Gaussian):
         return pack(by_mean, with_diagonal(2.0 * slope * outer(s), by_sd))
 
     def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
-        """Return the log density of the prior in means, sds and correlations, and its gradient."""
+        """Log density of the prior in means, sds and correlations, and its gradient."""
         m, s, _, covariances = self._matrices(parameters)
         m0, l0, v0, scale = self._numbers(self.prior())
         precision, d = inverse(covariances), self.size
@@ -289,20 +289,20 @@ class FullGaussian(Gaussian):
         return 0.0, value, gradient + steps
 
     def coordinates(self, parameters: Reals) -> Floats:
-        """Return (mean, ln sd, atanh correlation): comparable between variables."""
+        """(mean, ln sd, atanh correlation): comparable between variables."""
         m, s, correlations, _ = self._matrices(parameters)
         free = np.arctanh(np.clip(correlations, -MOST_CORRELATED, MOST_CORRELATED))
         return pack(m, with_diagonal(free, np.log(s)))
 
     def back(self, coordinates: Floats) -> Floats:
-        """Return the parameters at these coordinates, or near: correlations must fit together."""
+        """Parameters at these coordinates, or near: correlations must fit together."""
         m, free = unpack(coordinates, 1, self.size)
         s = np.exp(np.diagonal(free, axis1=-2, axis2=-1))
         correlations = with_diagonal(np.tanh(free), np.ones(s.shape))
         return self._parameters(m, positive(correlations) * outer(s))
 
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
-        """Say what is wrong with parameters from elsewhere; nothing where all is well."""
+        """What is wrong with parameters from elsewhere; or ""."""
         _, s, correlations, _ = self._matrices(parameters)
         if not (s > 0).all():
             return "has standard deviations that are not positive"
@@ -312,7 +312,7 @@ class FullGaussian(Gaussian):
         return "" if fits else "has correlations that no numbers have"
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
-        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
+        """Log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
         (m, _, _, first), (k, _, _, second) = self._matrices(one), self._matrices(other)
         both = 0.5 * (first + second)
         apart = m - k
@@ -321,7 +321,7 @@ class FullGaussian(Gaussian):
         return self._in_column(-distance - 0.5 * logs)
 
     def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
-        """Return log p(rows | m, Σ, κ), the silo's own means integrated out: (..., variable)."""
+        """Log p(rows | m, Σ, κ), the silo's own means integrated out: (..., variable)."""
         n, total, squares = self._sums(statistics)
         m, _, _, covariances = self._matrices(parameters)
         mean = np.divide(total, n[..., None], out=np.zeros(total.shape), where=n[..., None] > 0)
@@ -336,7 +336,7 @@ class FullGaussian(Gaussian):
     def shared_posterior(
         self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return χ of (m, Σ), silos' own means integrated out, exactly."""
+        """χ of (m, Σ), silos' own means integrated out, exactly."""
         n, total, squares = self._sums(statistics)
         rows = n[..., None]
         shrunk = worth(rows, kappa[:, None, :1])
@@ -357,7 +357,7 @@ class FullGaussian(Gaussian):
         return pack(np.where(drifts, own, m), matrix)
 
     def near(self, statistics: Floats) -> Floats:
-        """Return means and covariances of rows, the covariances drawn towards the prior's."""
+        """Means and covariances of rows, the covariances drawn towards the prior's."""
         n, total, squares = self._sums(statistics)
         rows = np.maximum(n, 1.0)[..., None]
         mean = total / rows
@@ -366,7 +366,7 @@ class FullGaussian(Gaussian):
         return self._parameters(mean, (scatter + prior) / (n[..., None, None] + 3.0))
 
     def spread(self, parameters: Floats) -> Floats:
-        """Return the standard deviation of one variable, from its own parameters: (..., 1)."""
+        """Standard deviation of one variable, from its own parameters: (..., 1)."""
         return parameters[..., 1:2]
 
     def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
@@ -396,14 +396,14 @@ def _places(heads: int, variables: int) -> tuple[Ints, Ints]:
 
 
 def unpack(columns: Array, heads: int, variables: int) -> tuple[Floats, ...]:
-    """Return each head, (..., variable), and the symmetric matrix: (..., variable, variable)."""
+    """Each head, (..., variable), and the symmetric matrix: (..., variable, variable)."""
     starts, entries = _places(heads, variables)
     found = np.asarray(columns, dtype=np.float64)
     return *(found[..., starts + head] for head in range(heads)), found[..., entries]
 
 
 def pack(*parts: Floats) -> Floats:
-    """Return the columns of heads and a symmetric matrix."""
+    """Columns of heads and a symmetric matrix."""
     *heads, matrix = parts
     variables = matrix.shape[-1]
     starts, entries = _places(len(heads), variables)
@@ -416,12 +416,12 @@ def pack(*parts: Floats) -> Floats:
 
 
 def outer(x: Floats) -> Floats:
-    """Return x xᵀ: (..., variable, variable)."""
+    """Outer products x xᵀ: (..., variable, variable)."""
     return x[..., :, None] * x[..., None, :]
 
 
 def log_det(matrix: Floats) -> Floats:
-    """Return the log of the determinant: (...,)."""
+    """Log of the determinant: (...,)."""
     return np.asarray(np.linalg.slogdet(matrix)[1])
 
 
@@ -431,18 +431,18 @@ def inverse(matrix: Floats) -> Floats:
 
 
 def quadratic(matrix: Floats, x: Floats) -> Floats:
-    """Return xᵀ M x: (...,)."""
+    """Quadratic forms xᵀ M x: (...,)."""
     return np.asarray(np.einsum("...i,...ij,...j->...", x, matrix, x))
 
 
 def with_diagonal(matrix: Floats, diagonal: Floats) -> Floats:
-    """Return a matrix with another diagonal."""
+    """Matrix with another diagonal."""
     size = matrix.shape[-1]
     return np.where(np.eye(size, dtype=bool), diagonal[..., None], matrix)
 
 
 def positive(matrix: Floats) -> Floats:
-    """Return the nearest matrix that is positive definite, rounding being what it is."""
+    """Nearest matrix that is positive definite, rounding being what it is."""
     values, vectors = np.linalg.eigh(0.5 * (matrix + np.swapaxes(matrix, -1, -2)))
     least = SMALLEST_EIGENVALUE + 1e-9 * np.abs(values).max(axis=-1, keepdims=True)
     if (values >= least).all():

@@ -74,17 +74,17 @@ class NegativeBinomial(Family):
     log_base = Poisson.log_base
 
     def _sums(self, statistics: Array) -> tuple[Floats, Floats, Floats]:
-        """Return n, Σx, (..., variable), and ΣL: (..., variable, point), 0 at α = 0."""
+        """Rows n, Σx, (..., variable), and ΣL: (..., variable, point), 0 at α = 0."""
         sums = split(statistics, POINTS + 1)
         return sums[..., 0], sums[..., 1], sums[..., 1:] * (DISPERSIONS > 0)
 
     def _numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return shape, rate, whether gamma, and log probabilities: (..., variable, point)."""
+        """Shape, rate, whether gamma, and log probabilities: (..., variable, point)."""
         rate, shape, logs, gamma = self._weights(posterior)
         return shape, rate, gamma, log_softmax(logs, axis=-1)
 
     def _weights(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return rate, shape, log weights of the dispersions, and whether gamma."""
+        """Rate, shape, log weights of the dispersions, and whether gamma."""
         numbers = split(posterior, POINTS + 2)
         rate, shape = numbers[..., 0], numbers[..., 1]
         logs = log_integral(shape[..., None], rate[..., None])
@@ -92,7 +92,7 @@ class NegativeBinomial(Family):
         return rate, shape, logs, numbers[..., -1]
 
     def _from_numbers(self, shape: Floats, rate: Floats, logs: Floats) -> Floats:
-        """Return χ with these log probabilities of the dispersions: (..., coordinate)."""
+        """χ with these log probabilities of the dispersions: (..., coordinate)."""
         weights = logs - log_integral(shape[..., None], rate[..., None])
         ratios = weights[..., 1:] - weights[..., :1]
         return join([rate, shape], np.concatenate([ratios, 0.0 * ratios[..., :1]], axis=-1))
@@ -102,7 +102,7 @@ class NegativeBinomial(Family):
         return np.maximum(m, SMALLEST), np.clip(alpha, 0.0, DISPERSIONS[-1])
 
     def _between(self, alpha: Floats) -> tuple[Floats, Floats]:
-        """Return what part of each point α is, and the slopes of it: (..., variable, point)."""
+        """Interpolation weights of α on the grid, and their slopes: (..., variable, point)."""
         steps = np.diff(DISPERSIONS)
         ways = (alpha[..., None] - DISPERSIONS[:-1]) / steps
         # at a point, the mean of those on both sides
@@ -111,12 +111,12 @@ class NegativeBinomial(Family):
         return parts, -np.diff(0.5 * sides / steps, prepend=0.0, append=0.0)
 
     def features(self, cells: Floats) -> Floats:
-        """Return T(x), (row, statistic), of cells (row, variable), nan if missing."""
+        """T(x), (row, statistic), of cells (row, variable), nan if missing."""
         x = np.nan_to_num(cells)
         return join([~np.isnan(cells), x], log_rising(x))
 
     def natural(self, parameters: Reals) -> Floats:
-        """Return η: (..., statistic) from (..., parameter)."""
+        """η: (..., statistic) from (..., parameter)."""
         m, alpha = self._parameters(parameters)
         parts, _ = self._between(alpha)
         softer = log1p_over(m[..., None])
@@ -124,12 +124,12 @@ class NegativeBinomial(Family):
         return join([constant, np.log(m) + odds], parts[..., 1:])
 
     def _log_masses(self, parameters: Reals) -> Floats:
-        """Return log probabilities of what `some_counts` stand for: (..., variable, place)."""
+        """Log probabilities of what `some_counts` stand for: (..., variable, place)."""
         worth, features = some_counts()
         return split(self.natural(parameters), POINTS + 1) @ features.T + worth
 
     def moments(self, parameters: Reals) -> Floats:
-        """Return E T(x), that of L by a sum over some counts: (..., statistic)."""
+        """E T(x), that of L by a sum over some counts: (..., statistic)."""
         if parameters.ndim > 2:  # draw by draw: places of all of them would fill the memory
             return np.array([self.moments(own) for own in parameters])
         masses, (_, features) = softmax(self._log_masses(parameters), axis=-1), some_counts()
@@ -140,36 +140,36 @@ class NegativeBinomial(Family):
         return join([np.ones(m.shape), m], rising)
 
     def from_moments(self, moments: Floats) -> Floats:
-        """Return the most likely parameters of rows with these moments: (..., parameter)."""
+        """Most likely parameters of rows with these moments: (..., parameter)."""
         one, mean, rising = self._sums(moments)
         logs = self._log_likelihoods(one, mean, rising, np.maximum(mean, SMALLEST))
         return flat(mean, DISPERSIONS[logs.argmax(axis=-1)])
 
     def _log_likelihoods(self, n: Floats, total: Floats, rising: Floats, m: Floats) -> Floats:
-        """Return log p of rows at each dispersion: (..., variable, point)."""
+        """Log p of rows at each dispersion: (..., variable, point)."""
         times = n[..., None] + total[..., None] * DISPERSIONS
         return rising + (total * np.log(m))[..., None] - times * log1p_over(m[..., None])
 
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
-        """Return log ratios of means, and of variances of rows with a typical mean."""
+        """Log ratios of means, and of variances of rows with a typical mean."""
         (m, alpha), (mean, overall) = self._parameters(parameters), self._parameters(whole)
         logs = (np.log1p(part * (1.0 + self.locations)) for part in (alpha, overall))
         return flat(np.log(m / mean), next(logs) - next(logs))
 
     def prior(self) -> Floats:
-        """Return χ₀ of the prior: (coordinate,)."""
+        """χ₀ of the prior: (coordinate,)."""
         means = np.maximum(self.locations, SMALLEST_MEAN)
         same = np.full((len(means), POINTS), -np.log(POINTS))
         return self._from_numbers(np.full(len(means), SHAPE), SHAPE / means, same)
 
     def conjugate(self, statistics: Array) -> Floats:
-        """Return what rows with these sums add to χ: the sums, and none to whether gamma."""
+        """Contribution of rows with these sums to χ: the sums, and none to whether gamma."""
         sums = split(statistics, POINTS + 1)
         rising = np.concatenate([sums[..., 2:], np.zeros((*sums.shape[:-1], 1))], axis=-1)
         return join([sums[..., 0], sums[..., 1]], rising)
 
     def log_normaliser(self, posterior: Floats) -> Floats:
-        """Return the log of the integral over m, added up over α: (..., variable)."""
+        """Log of the integral over m, added up over α: (..., variable)."""
         return np.asarray(logsumexp(self._weights(posterior)[2], axis=-1))
 
     def draw(self, posterior: Reals, rng: Rng) -> Floats:
@@ -179,13 +179,13 @@ class NegativeBinomial(Family):
         return flat(draw_means(shape, rate, np.where(gamma > 0, 0.0, alpha), rng), alpha)
 
     def valid(self, statistics: Floats) -> Floats:
-        """Return sums that rows can have: those of L are least where all counts are equal."""
+        """Sums that rows can have: those of L are least where all counts are equal."""
         n, total, rising = self._sums(np.maximum(statistics, 0.0))
         least = n[..., None] * log_rising(total / np.where(n > 0, n, 1.0))
         return join([n, total], np.maximum(rising[..., 1:], least))
 
     def fit(self, draws: Reals) -> Floats:
-        """Return the sums of the rows that a posterior with such draws must have seen, by moments.
+        """Sums of the rows that a posterior with such draws must have seen, by moments.
 
         The law of m has the mean shape/rate at every α, and the variance (m + αm²)/(rate − α). L
         is as expected at the dispersions drawn. Draws are (draw, cluster, parameter).
@@ -203,7 +203,7 @@ class NegativeBinomial(Family):
         return sums
 
     def medians(self, posterior: Floats) -> Floats:
-        """Return the medians of the dispersions, and near those of the means: averaged over α."""
+        """Medians of the dispersions, and near those of the means: averaged over α."""
         shape, rate, _, logs = self._numbers(posterior)
         masses, r = np.exp(logs), 1.0 / DISPERSIONS[1:]
         p = betaincinv(shape[..., None], r * rate[..., None] + 1.0, 0.5)
@@ -212,7 +212,7 @@ class NegativeBinomial(Family):
         return flat((masses * means).sum(axis=-1), DISPERSIONS[below])
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
-        """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
+        """Gradient of the log-likelihood of rows with these sums: as `parameters`."""
         m, alpha = self._parameters(parameters)
         n, total, rising = self._sums(statistics)
         parts, slopes = self._between(alpha)
@@ -221,7 +221,7 @@ class NegativeBinomial(Family):
         return flat(by_mean, (slopes * logs).sum(axis=-1))
 
     def _log_means(self, m: Floats) -> Floats:
-        """Return log p(α) p(m | α) of the prior: (..., variable, point)."""
+        """Log p(α) p(m | α) of the prior: (..., variable, point)."""
         a, b, _, logs = self._numbers(self.prior())
         a, b, m = a[..., None], b[..., None], m[..., None]
         softer = log1p_over(m)
@@ -229,7 +229,7 @@ class NegativeBinomial(Family):
         return logs + law - log_integral(a, b)
 
     def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
-        """Return the log density of the prior, and its gradient."""
+        """Log density of the prior, and its gradient."""
         m, alpha = self._parameters(parameters)
         a, b, _, _ = self._numbers(self.prior())
         (parts, slopes), values = self._between(alpha), self._log_means(m)
@@ -238,23 +238,23 @@ class NegativeBinomial(Family):
         return 0.0, float((parts * values).sum()), flat(by_mean, (slopes * values).sum(axis=-1))
 
     def coordinates(self, parameters: Reals) -> Floats:
-        """Return the roots of the means, and logs of the variance over Poisson's: free."""
+        """Roots of the means, and logs of the variance over Poisson's: free."""
         m, alpha = self._parameters(parameters)
         return flat(np.sqrt(m), np.log1p(alpha * (1.0 + self.locations)) / ROOT_8)
 
     def back(self, coordinates: Floats) -> Floats:
-        """Return the parameters at these coordinates."""
+        """Parameters at these coordinates."""
         root, log = by_variable(coordinates, 2)
         alpha = np.expm1(ROOT_8 * log) / (1.0 + self.locations)
         return flat(np.maximum(root, 0.0) ** 2, np.clip(alpha, 0.0, DISPERSIONS[-1]))
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
-        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
+        """Log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
         logs = 0.5 * (self._log_masses(one) + self._log_masses(other))
         return np.asarray(np.minimum(logsumexp(logs, axis=-1), 0.0))
 
     def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
-        """Return log p(rows | m, α, κ) without factorials, the silo's own m integrated out."""
+        """Log p(rows | m, α, κ) without factorials, the silo's own m integrated out."""
         n, total, rising = self._sums(statistics)
         m, alpha = self._parameters(parameters)
         drifts, k = drifting(kappa)
@@ -266,7 +266,7 @@ class NegativeBinomial(Family):
     def shared_posterior(
         self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return χ of m with α drawn, silos' own m integrated out.
+        """χ of m with α drawn, silos' own m integrated out.
 
         Where silos do not differ, those of both. Of p(silo | m, α), Γ(km + Σx)/Γ(km) is made a
         power of m by table counts, k = κ + 1, and Γ(km + kr + 1)/Γ(km + kr + 1 + Σx + nr) an
@@ -304,12 +304,12 @@ class NegativeBinomial(Family):
         return flat(np.where(drifts, own, m), alpha)
 
     def spread(self, parameters: Floats) -> Floats:
-        """Return the standard deviation of the counts: (..., variable)."""
+        """Standard deviation of the counts: (..., variable)."""
         m, alpha = self._parameters(parameters)
         return np.sqrt(m + alpha * m * m)
 
     def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield priors around the mean of the clusters' means, and what speaks against each.
+        """Priors around the mean of the clusters' means, and what speaks against each.
 
         Their dispersions are those of the prior, or such as the clusters have.
         """
@@ -324,19 +324,19 @@ class NegativeBinomial(Family):
 
 
 def log_rising(x: Floats) -> Floats:
-    """Return L_α(x) at every α but 0: (..., point)."""
+    """L_α(x) at every α but 0: (..., point)."""
     r = 1.0 / DISPERSIONS[1:]
     return gammaln(x[..., None] + r) - gammaln(r) - x[..., None] * np.log(r)
 
 
 def log1p_over(m: Floats, alpha: Floats = DISPERSIONS) -> Floats:
-    """Return ln(1 + αm)/α, m at α = 0."""
+    """Log ratio ln(1 + αm)/α, m at α = 0."""
     some = np.where(alpha > 0, alpha, 1.0)
     return np.where(alpha > 0, np.log1p(some * m) / some, m)
 
 
 def log_integral(shape: Floats, rate: Floats, alpha: Floats = DISPERSIONS) -> Floats:
-    """Return ln ∫ m^(shape − 1) (1 + αm)^(−shape − 1 − rate/α) dm, a gamma's at α = 0."""
+    """Log of ∫ m^(shape − 1) (1 + αm)^(−shape − 1 − rate/α) dm, a gamma's at α = 0."""
     r = 1.0 / np.where(alpha > 0, alpha, 1.0)
     curved = shape * np.log(r) + betaln(shape, r * rate + 1.0)
     return np.where(alpha > 0, curved, gammaln(shape) - shape * np.log(rate))
@@ -351,7 +351,7 @@ def draw_means(shape: Floats, rate: Floats, alpha: Floats, rng: Rng) -> Floats:
 
 @cache
 def some_counts() -> tuple[Floats, Floats]:
-    """Return counts that stand for all, few of the large ones.
+    """Counts that stand for all, few of the large ones.
 
     Returns
     -------

@@ -48,22 +48,22 @@ class Parameter(Family):
     parameter_words = ("value",)
 
     def describe(self, parameters: Reals) -> Floats:
-        """Return the values, as the silos know them: a scale by itself, not its logarithm."""
+        """Values, as the silos know them: a scale by itself, not its logarithm."""
         free = parameters * self.scales + self.locations
         back = [TRANSFORMS[variable.transform][1] for variable in self.variables]
         return np.stack([change(free[..., place]) for place, change in enumerate(back)], axis=-1)
 
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
-        """Return the differences, in what one row tells: (..., parameter)."""
+        """Differences, in what one row tells: (..., parameter)."""
         return np.asarray(parameters - whole)
 
     def natural(self, parameters: Reals) -> Floats:
-        """Return η: (..., statistic) from (..., parameter)."""
+        """η: (..., statistic) from (..., parameter)."""
         theta = parameters.astype(np.float64)
         return flat(-0.5 * theta * theta, theta)
 
     def prior(self) -> Floats:
-        """Return precision, and precision times mean, of the prior: (coordinate,)."""
+        """Precision, and precision times mean, of the prior: (coordinate,)."""
         stated = [v.prior or (v.location, v.scale / np.sqrt(PRIOR_ROWS)) for v in self.variables]
         mean, sd = np.array(stated).T
         precision = (self.scales / sd) ** 2
@@ -76,17 +76,17 @@ class Parameter(Family):
         return np.asarray(total / precision + steps)
 
     def log_normaliser(self, posterior: Floats) -> Floats:
-        """Return ln ∫ exp(−n θ²/2 + θ S) dθ: (..., variable)."""
+        """Log of ∫ exp(−n θ²/2 + θ S) dθ: (..., variable)."""
         n, total = by_variable(posterior, 2)
         return np.asarray(0.5 * (total * total / n - np.log(n)))
 
     def valid(self, statistics: Floats) -> Floats:
-        """Return sums of a number of rows that is not below zero."""
+        """Sums of a number of rows that is not below zero."""
         n, total = by_variable(statistics, 2)
         return flat(np.maximum(n, 0.0), np.where(n > 0, total, 0.0))
 
     def fit(self, draws: Reals) -> Floats:
-        """Return how many rows with which sum say what the draws say beyond the prior, by moments.
+        """Sufficient statistics implied by the draws, net of the prior, by moments.
 
         Draws are (draw, cluster, parameter).
         """
@@ -97,31 +97,31 @@ class Parameter(Family):
         return flat(n, (n + precision) * drawn.mean(axis=0) - total)
 
     def medians(self, posterior: Floats) -> Floats:
-        """Return the medians of the parameters, their means: (..., parameter)."""
+        """Medians of the parameters, their means: (..., parameter)."""
         precision, total = by_variable(posterior, 2)
         return total / precision
 
     def log_prior(self, parameters: Floats) -> tuple[float, Floats | float, Floats]:
-        """Return the log density of the prior, and its gradient."""
+        """Log density of the prior, and its gradient."""
         precision, total = by_variable(self.prior(), 2)
         apart = parameters - total / precision
         value = 0.5 * (np.log(precision / (2 * np.pi)) - precision * apart * apart)
         return 0.0, float(value.sum()), -precision * apart
 
     def coordinates(self, parameters: Reals) -> Reals:
-        """Return the parameters, which are coordinates."""
+        """Parameters, which are coordinates."""
         return parameters
 
     def back(self, coordinates: Floats) -> Floats:
-        """Return the parameters at these coordinates."""
+        """Parameters at these coordinates."""
         return coordinates
 
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
-        """Return nothing: a parameter can be any number."""
+        """Nothing: a parameter can be any number."""
         return ""
 
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
-        """Return log p(silo | θ, κ), the silo's own θ integrated out: (..., variable)."""
+        """Log p(silo | θ, κ), the silo's own θ integrated out: (..., variable)."""
         n, total = by_variable(statistics, 2)
         drifts, k = drifting(kappa)
         part = worth(n, kappa)
@@ -132,7 +132,7 @@ class Parameter(Family):
     def shared_posterior(
         self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return χ of θ, silos' own integrated out, exactly."""
+        """χ of θ, silos' own integrated out, exactly."""
         return self.prior() + derived.discount(self, statistics, kappa[:, None, :]).sum(axis=0)
 
     def draw_own(self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
@@ -143,11 +143,11 @@ class Parameter(Family):
         return np.where(drifts, own, parameters)
 
     def spread(self, parameters: Floats) -> Floats:
-        """Return what one row tells, the unit of the study: (..., variable)."""
+        """Standard deviation of what one row tells, the unit of the study: (..., variable)."""
         return np.ones(parameters.shape)
 
     def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield priors that clusters may come from, and what speaks against each.
+        """Priors that clusters may come from, and what speaks against each.
 
         Their centre is the mean of the clusters' means.
         """

@@ -47,16 +47,16 @@ class Poisson(Family):
     has_rules = True
 
     def log_base(self, cells: Floats) -> Floats:
-        """Return −Σ ln x!: (row,)."""
+        """−Σ ln x!: (row,)."""
         return -np.nansum(gammaln(cells + 1.0), axis=1)
 
     def natural(self, parameters: Reals) -> Floats:
-        """Return η: (..., statistic) from (..., parameter)."""
+        """η: (..., statistic) from (..., parameter)."""
         rate = np.maximum(parameters.astype(np.float64), SMALLEST)
         return flat(-rate, np.log(rate))
 
     def prior(self) -> Floats:
-        """Return rate and shape of the prior: (coordinate,)."""
+        """Rate and shape of the prior: (coordinate,)."""
         means = self.locations
         return flat(SHAPE / np.maximum(means, SMALLEST_MEAN), np.full(len(means), SHAPE))
 
@@ -66,12 +66,12 @@ class Poisson(Family):
         return np.asarray(np.maximum(rng.standard_gamma(shape) / rate, SMALLEST))
 
     def log_normaliser(self, posterior: Floats) -> Floats:
-        """Return ln ∫ r^(a − 1) exp(−b r) dr: (..., variable)."""
+        """Log of ∫ r^(a − 1) exp(−b r) dr: (..., variable)."""
         b, a = by_variable(posterior, 2)
         return np.asarray(gammaln(a) - a * np.log(b))
 
     def fit(self, draws: Reals) -> Floats:
-        """Return the sums of the rows that a posterior with such draws must have seen, by moments.
+        """Sums of the rows that a posterior with such draws must have seen, by moments.
 
         A gamma's mean is a/b and its variance a/b². Draws are (draw, cluster, parameter).
         """
@@ -82,24 +82,24 @@ class Poisson(Family):
         return flat(np.maximum(b - b0, 1e-3), np.maximum(mean * b - a0, 0.0))
 
     def medians(self, posterior: Floats) -> Floats:
-        """Return the medians of the rates: (..., parameter)."""
+        """Medians of the rates: (..., parameter)."""
         b, a = by_variable(posterior, 2)
         return np.asarray(gammaincinv(a, 0.5) / b)
 
     def coordinates(self, parameters: Reals) -> Floats:
-        """Return the roots of the rates, whose standard error hardly depends on them."""
+        """Roots of the rates, whose standard error hardly depends on them."""
         return np.sqrt(parameters.astype(np.float64))
 
     def back(self, coordinates: Floats) -> Floats:
-        """Return the parameters at these coordinates."""
+        """Parameters at these coordinates."""
         return np.maximum(coordinates, 0.0) ** 2
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
-        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
+        """Log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
         return -0.5 * (np.sqrt(one) - np.sqrt(other)) ** 2
 
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
-        """Return log p(rows | r, κ) without factorials, the silo's own rate integrated out."""
+        """Log p(rows | r, κ) without factorials, the silo's own rate integrated out."""
         n, total = by_variable(statistics, 2)
         rate = np.maximum(parameters, SMALLEST)
         drifts, k = drifting(kappa)
@@ -111,7 +111,7 @@ class Poisson(Family):
     def shared_posterior(
         self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
-        """Return χ of the rates, silos' own integrated out by table counts."""
+        """χ of the rates, silos' own integrated out by table counts."""
         n, total = by_variable(statistics, 2)
         drifts, k = drifting(kappa[:, None, :])
         shapes = np.broadcast_to(np.where(drifts, k * parameters, np.inf), total.shape)
@@ -127,23 +127,23 @@ class Poisson(Family):
         return np.where(drifts, np.maximum(own, SMALLEST), parameters)
 
     def near(self, statistics: Floats) -> Floats:
-        """Return the posterior means of the rates: (..., parameter)."""
+        """Posterior means of the rates: (..., parameter)."""
         b, a = by_variable(self.prior() + statistics, 2)
         return np.asarray(a / b)
 
     def spread(self, parameters: Floats) -> Floats:
-        """Return the standard deviation of the counts: (..., variable)."""
+        """Standard deviation of the counts: (..., variable)."""
         return np.sqrt(parameters)
 
     def bounds(self) -> tuple[Floats, Floats]:
-        """Return zero, and `BOUND` deviations above the mean count: each (variable,)."""
+        """Zero, and `BOUND` deviations above the mean count: each (variable,)."""
         means = self.locations
         return np.zeros(len(means)), means + BOUND * np.sqrt(np.maximum(means, 1.0))
 
     def log_rounded(
         self, parameters: Floats, low: Floats, high: Floats, rows: Floats, known: Ints, least: int
     ) -> Floats:
-        """Return the log probability that top-coded rows leave such a mean: normal.
+        """Log probability that top-coded rows leave such a mean: normal.
 
         What was taken away adds to its variance. The excess over a rank near the end is about
         geometric with mean one, so that the variance of what was taken in all is about twice that.
@@ -156,7 +156,7 @@ class Poisson(Family):
 
 
 def mean_of_coded(rate: Floats, rows: Ints, least: int) -> Floats:
-    """Return the expected mean of top-coded Poisson counts: (draw, variable), as the rates.
+    """Expected mean of top-coded Poisson counts: (draw, variable), as the rates.
 
     A sum of counts is Σ_k N_k, where N_k is the number of rows above k, binomial. Of top-coded
     counts N_k counts as 0 below the rank, and as all rows if fewer than the rank are not above k.

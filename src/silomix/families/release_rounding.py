@@ -93,12 +93,12 @@ class Said(NamedTuple):
     least: Ints
 
     def of(self, clusters: Ints | Bools) -> Said:
-        """Return some of the sources."""
+        """Some of the sources."""
         return Said._make(part[clusters] for part in self)
 
 
 def least_units(rules: Policy) -> int:
-    """Return the smallest multiple of the base that reaches the minimum, in units of the base."""
+    """Smallest multiple of the base that reaches the minimum, in units of the base."""
     return -(-rules.minimum_count // rules.round_to)
 
 
@@ -147,13 +147,13 @@ def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
 
 
 def worth_in_doubt(member: Floats) -> Floats:
-    """Return what a row of each cluster is worth, by the doubt about who belongs: (cluster,)."""
+    """Effective sample size per row, given uncertain membership: (cluster,)."""
     doubt = (member * (1 - member)).sum(axis=0) / np.maximum(member.sum(axis=0), 1.0)
     return np.asarray((1 + doubt) ** -DOUBT_POWER)
 
 
 def stand_in_deeds(basis: Ints, where: str, least: int) -> list[Deed]:
-    """Say how often another profile stands in for a cluster's own: basis (cluster, variable)."""
+    """How often another profile stands in for a cluster's own: basis (cluster, variable)."""
     used = [int((basis == kind).sum()) for kind in (SILO, UNIFORM)]
     return [
         Deed(rule, where, least, basis.size, count, applied(count))
@@ -162,7 +162,7 @@ def stand_in_deeds(basis: Ints, where: str, least: int) -> list[Deed]:
 
 
 def step_deed(before: Floats, after: Floats, base: int) -> Deed:
-    """Say what became of concentrations, (cluster, variable)."""
+    """Changes of concentrations, (cluster, variable)."""
     ratio, changed = after / np.maximum(before, 1.0), int((after != before).sum())
     inside = f"multiplied by {ratio.min():.2f} to {ratio.max():.2f}"
     rule, where = "steps of a factor 1.41", "concentrations"
@@ -170,12 +170,12 @@ def step_deed(before: Floats, after: Floats, base: int) -> Deed:
 
 
 def applied(number: int) -> str:
-    """Return the result of a rule that changed so many numbers."""
+    """Result of a rule that changed so many numbers."""
     return "applied" if number else "not needed"
 
 
 def whole_counts(codes: Codes, offsets: Ints, member: Floats) -> Floats:
-    """Return how often each level occurs in each cluster, in whole numbers: (cluster, level).
+    """Count of each level in each cluster, in whole numbers: (cluster, level).
 
     The counts are means over the draws of who belongs, not those of the one partition, which are
     biased where clusters overlap.
@@ -264,7 +264,7 @@ def disclose_levels(
 def _deeds(
     mean: Floats, profile: Floats, known: Floats, own: Bools, rules: Policy
 ) -> Iterator[Deed]:
-    """Say what the rules did to profiles: all (cluster, level)."""
+    """Changes of profiles by the rules: all (cluster, level)."""
     base, least, where, cells = rules.round_to, rules.minimum_count, "profiles", int(own.sum())
     low = int((own & (np.rint(mean * known) < least_units(rules) * base)).sum())
     moved = np.abs(profile - mean)[own].max(initial=0.0)
@@ -276,7 +276,7 @@ def _deeds(
 
 
 def pool(profiles: Floats, rows: Ints) -> Floats:
-    """Return what released profiles, (cluster, level), come to: (level,); uniform for none.
+    """Pool of released profiles, (cluster, level): (level,); uniform for none.
 
     It is what stands in for a profile that is not released. Were it of the whole silo, the
     released ones could be subtracted, and the one that is not would be left.
@@ -287,7 +287,7 @@ def pool(profiles: Floats, rows: Ints) -> Floats:
 
 
 def profile_basis(known: Ints, levels: Ints, rules: Policy) -> Ints:
-    """Say what each released profile is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable).
+    """Source of each released profile: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable).
 
     A cluster with too few known cells for every level to reach the minimum has no profile of its
     own to release. What those that have one come to stands in, if there are any. It depends on
@@ -303,7 +303,7 @@ def profile_basis(known: Ints, levels: Ints, rules: Policy) -> Ints:
 
 
 def round_profile(mean: Floats, known: float, rows: int, rules: Policy) -> Floats:
-    """Return a profile whose levels, times the rows, are rounded counts: (level,).
+    """Profile whose levels, times the rows, are rounded counts: (level,).
 
     Multiples of round_to over the rows, each at least the minimum, summing to one. Levels under the
     minimum are raised to it, the others share the rest in proportion, and what rounding leaves
@@ -327,7 +327,7 @@ def round_profile(mean: Floats, known: float, rows: int, rules: Policy) -> Float
 
 
 def could_leave(mean: Floats, known: Ints, rules: Policy) -> bool:
-    """Tell whether the profiles of a variable, (cluster, level), are such as leave a silo."""
+    """Whether the profiles of a variable, (cluster, level), are such as leave a silo."""
     units = mean * known[:, None] / rules.round_to
     whole = (np.abs(units - np.rint(units)) <= SAME) & (units >= least_units(rules) - SAME)
     own = whole.all(axis=1) & (known >= mean.shape[1] * least_units(rules) * rules.round_to)

@@ -205,7 +205,7 @@ class Rows:
     def expected(
         self, weights: Floats, parameters: Floats, threads: int = 1
     ) -> tuple[Floats, Floats, Floats]:
-        """Return the log-likelihood and what the rows are expected to add up to, by draw.
+        """Log-likelihood and what the rows are expected to add up to, by draw.
 
         Parameters
         ----------
@@ -230,12 +230,12 @@ class Rows:
         return value + self.log_base.sum(), members, statistics
 
     def _log_densities(self, some: Ints, parameters: Reals) -> Floats:
-        """Return log p of some rows, less log_base, draw by draw: (draw, row, cluster)."""
+        """Log p of some rows, less log_base, draw by draw: (draw, row, cluster)."""
         shard = self.shard.some(some)
         return np.stack([self.family.log_density(shard, own) for own in parameters])
 
     def membership(self, weights: Reals, parameters: Reals, threads: int = 1) -> RowMembership:
-        """Return P(cluster | row) and ln p(row), averaged over draws.
+        """P(cluster | row) and ln p(row), averaged over draws.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class Rows:
         return RowMembership(found[0], found[1] + self.log_base)
 
     def sum_statistics(self, labels: Ints, clusters: int) -> Array:
-        """Return what the rows of each label add up to: (cluster, statistic)."""
+        """Sums of the rows of each label: (cluster, statistic)."""
         if self.family.is_categorical:
             return level_counts(self.shard.codes, self.shard.schema.sizes, labels, clusters)
         if self.family.always_hides:
@@ -271,7 +271,7 @@ class Rows:
         return sums
 
     def log_responsibilities(self, some: slice, weights: Floats, parameters: Floats) -> Floats:
-        """Return log P(component | row) of some rows, draw by draw: (row, draw, component).
+        """Log P(component | row) of some rows, draw by draw: (row, draw, component).
 
         Parameters
         ----------
@@ -293,7 +293,7 @@ def draw_weights(shapes: Floats, rng: Rng) -> Floats:
 
 
 def stream(key: int, branch: int) -> Rng:
-    """Return the random numbers of a branch below a key."""
+    """Random numbers of a branch below a key."""
     return np.random.Generator(np.random.Philox(key=np.array([key, branch], dtype=np.uint64)))
 
 
@@ -307,7 +307,7 @@ class Plan:
 
 
 def prepare(shard: Shard, components: int, alpha: float, family: Product) -> Plan:
-    """Return the plan of sweeps over a shard, with the silo's share of the prior."""
+    """Plan of sweeps over a shard, with the silo's share of the prior."""
     # made now: chains that run side by side would each make their own
     prepared = Rows(shard, family).prepared
     return Plan(Rows(shard, family, prepared), components, alpha)
@@ -331,7 +331,7 @@ class CategoryChain:
 
     @staticmethod
     def start(plan: Plan, key: int) -> Bytes:
-        """Return random labels, every component equally likely, as the paper starts."""
+        """Random labels, every component equally likely, as the paper starts."""
         labels = np.empty(plan.rows.shard.rows, dtype=np.uint8)
         gibbs_sweep.start(np.uint64(key), labels, plan.components)
         return labels
@@ -399,7 +399,7 @@ class FeatureChain:
 
     @staticmethod
     def start(plan: Plan, key: int) -> Bytes:
-        """Return random labels, every component equally likely, and nothing drawn yet."""
+        """Random labels, every component equally likely, and nothing drawn yet."""
         rng = stream(fold(key, 0), LABELS)
         labels = rng.integers(plan.components, size=len(plan.rows.features)).astype(np.uint8)
         drawn = plan.rows.features[~plan.rows.seen]

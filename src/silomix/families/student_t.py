@@ -56,57 +56,57 @@ class StudentT(Gaussian):
     spread_worth = OF_SCALE / OF_MEAN
 
     def sums(self, statistics: Reals) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return Σv, Σw, Σwx and Σwx², in normal rows: each (..., variable)."""
+        """Σv, Σw, Σwx and Σwx², in normal rows: each (..., variable)."""
         _, v, w, _, total, square = by_variable(statistics, 6)
         return v * OF_SCALE, w * OF_MEAN, total * OF_MEAN, square * OF_MEAN
 
     def from_sums(self, n: Floats, w: Floats, total: Floats, square: Floats) -> Floats:
-        """Return the statistics of rows that stand in for draws, with these sums but for n."""
+        """Statistics of rows that stand in for draws, with these sums but for n."""
         rows = w / OF_MEAN
         return flat(rows, rows, rows, rows, total / OF_MEAN, square / OF_MEAN)
 
     def conjugate(self, statistics: Floats) -> Floats:
-        """Return the sums, which χ has the columns of."""
+        """Sums, which χ has the columns of."""
         return statistics
 
     def parts(self, posterior: Reals) -> tuple[Floats, ...]:
-        """Return χ in parts: Σv, Σw, Σwx and Σwx², in normal rows."""
+        """χ in parts: Σv, Σw, Σwx and Σwx², in normal rows."""
         return self.sums(posterior)
 
     def from_parts(self, n: Floats, w: Floats, total: Floats, square: Floats) -> Floats:
-        """Return χ with these parts: (..., coordinate)."""
+        """χ with these parts: (..., coordinate)."""
         none = np.zeros(np.shape(n))
         scaled = w / OF_MEAN, none, total / OF_MEAN, square / OF_MEAN
         return flat(none, n / OF_SCALE, *scaled)
 
     def log_normaliser(self, posterior: Floats) -> Floats:
-        """Return that of normal rows, and what T · η lacks: (..., variable)."""
+        """That of normal rows, and what T · η lacks: (..., variable)."""
         return np.asarray(super().log_normaliser(posterior) + self.left_out(posterior))
 
     def left_out(self, statistics: Floats) -> Floats:
-        """Return Σh less what it has beside log p(x): (..., variable)."""
+        """Σh less what it has beside log p(x): (..., variable)."""
         n, _, _, h, _, _ = by_variable(statistics, 6)
         return np.asarray(h - n)
 
     def nothing(self) -> Floats:
-        """Return the mean statistics that the prior has: (statistic,)."""
+        """Mean statistics that the prior has: (statistic,)."""
         none = np.zeros(len(self.variables))
         square = OF_SCALE * PRIOR[3] / PRIOR[2]
         return self.from_sums(none, none + OF_MEAN, none, none + square)
 
     def _from_weights(self, cells: Floats, z: Floats, w: Floats) -> Floats:
-        """Return T(x) of cells z scales from the mean with weights w: (..., statistic)."""
+        """T(x) of cells z scales from the mean with weights w: (..., statistic)."""
         left = LOG_PEAK - 0.5 * (FREEDOM + 1) * np.log1p(z * z / FREEDOM) + 0.5 * w * z * z
         ones, known, w = np.ones(w.shape), ~np.isnan(cells), w / OF_MEAN
         parts = ones, ones / OF_SCALE, w, 1.0 + left, w * cells, w * cells * cells
         return flat(*(np.where(known, part, 0.0) for part in parts))
 
     def features(self, cells: Floats) -> Floats:
-        """Return T(x) of rows that all weigh one, for chains to begin with: (row, statistic)."""
+        """T(x) of rows that all weigh one, for chains to begin with: (row, statistic)."""
         return self._from_weights(cells, np.zeros(cells.shape), np.ones(cells.shape))
 
     def log_density(self, cells: Floats, parameters: Floats) -> Floats:
-        """Return log p of the known cells, in the units of the study: (row, cluster)."""
+        """Log p of the known cells, in the units of the study: (row, cluster)."""
         m, s = by_variable(parameters.astype(np.float64), 2)
         logs = (~np.isnan(cells)).astype(np.float64) @ (LOG_PEAK - 0.5 * LOG_2PI - np.log(s)).T
         factors = np.ones(logs.shape)
@@ -123,56 +123,56 @@ class StudentT(Gaussian):
         return logs
 
     def complete(self, cells: Floats, parameters: Floats, labels: Ints, rng: Rng) -> Floats:
-        """Return T(x) with weights drawn: (row, statistic)."""
+        """T(x) with weights drawn: (row, statistic)."""
         m, s = by_variable(parameters[labels], 2)
         z = (cells - m) / s
         w = rng.standard_gamma(0.5 * (FREEDOM + 1), z.shape) / (0.5 * (FREEDOM + z * z))
         return self._from_weights(cells, z, w)
 
     def expected_features(self, cells: Floats, parameters: Floats) -> Floats:
-        """Return T(x) with expected weights: (row, cluster, statistic)."""
+        """T(x) with expected weights: (row, cluster, statistic)."""
         m, s = by_variable(parameters, 2)
         z = (cells[:, None] - m) / s
         return self._from_weights(cells[:, None], z, (FREEDOM + 1) / (FREEDOM + z * z))
 
     def natural(self, parameters: Reals) -> Floats:
-        """Return η: (..., statistic) from (..., parameter)."""
+        """η: (..., statistic) from (..., parameter)."""
         m, s = by_variable(parameters.astype(np.float64), 2)
         precision = s**-2.0
         return self._eta(-0.5 * LOG_2PI - np.log(s), m * m * precision, m * precision, precision)
 
     def expected_natural(self, statistics: Floats) -> Floats:
-        """Return E η under the posterior: (..., statistic)."""
+        """E η under the posterior: (..., statistic)."""
         m, size, a, b = self.numbers(self.prior() + statistics)
         peak = 0.5 * (digamma(a) - np.log(b) - LOG_2PI)
         return self._eta(peak, m * m * a / b + 1.0 / size, m * a / b, a / b)
 
     def _eta(self, peak: Floats, square: Floats, product: Floats, precision: Floats) -> Floats:
-        """Return η of what stands with v, and of m²/σ², m/σ² and 1/σ²."""
+        """η of what stands with v, and of m²/σ², m/σ² and 1/σ²."""
         ones = np.ones(peak.shape)
         normal = (-0.5 * OF_MEAN * square, ones, OF_MEAN * product, -0.5 * OF_MEAN * precision)
         return flat(-ones, OF_SCALE * peak, *normal)
 
     def moments(self, parameters: Reals) -> Floats:
-        """Return E T(x), 1 for h, which says nothing of parameters: (..., statistic)."""
+        """E T(x), 1 for h, which says nothing of parameters: (..., statistic)."""
         m, s = by_variable(parameters, 2)
         ones = np.ones_like(m)
         normal = (m / OF_MEAN, (m * m + s * s) / OF_MEAN)
         return flat(ones, ones / OF_SCALE, ones / OF_MEAN, ones, *normal)
 
     def discount(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return the sums of the fewer rows that say as much of the shared parameters."""
+        """Sums of the fewer rows that say as much of the shared parameters."""
         part = worth(self.sums(statistics)[1], kappa)
         return np.asarray(statistics * np.repeat(part, self.statistics, axis=-1))
 
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
-        """Say what is wrong with parameters from elsewhere; nothing where all is well."""
+        """What is wrong with parameters from elsewhere; or ""."""
         return (
             super().problems(parameters, together=together).replace("standard deviations", "scales")
         )
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
-        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable).
+        """Log of Bhattacharyya's coefficient of two clusters: (..., variable).
 
         √(pq) is averaged over the mixture of p and q, at places with equal shares of each.
         """
@@ -186,5 +186,5 @@ class StudentT(Gaussian):
         return np.asarray(np.log((1.0 / np.cosh(0.5 * (logs[0] - logs[1]))).mean(axis=-1)))
 
     def spread(self, parameters: Floats) -> Floats:
-        """Return the standard deviations, larger than the scales: (..., variable)."""
+        """Standard deviations, larger than the scales: (..., variable)."""
         return np.asarray(by_variable(parameters, 2)[1] * np.sqrt(FREEDOM / (FREEDOM - 2)))

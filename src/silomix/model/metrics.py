@@ -15,7 +15,7 @@ INTERVAL = 0.95
 
 
 def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:
-    """Return the adjusted Rand index of two partitions of the same rows.
+    """Adjusted Rand index of two partitions of the same rows.
 
     Hubert & Arabie (1985): one for equal partitions, zero on average for independent ones of
     the same sizes. Two partitions that both have one cluster, or both only singletons, are
@@ -35,7 +35,7 @@ def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def index_of_sizes(cells: Ints, sizes_a: Ints, sizes_b: Ints) -> float:
-    """Return the adjusted Rand index of two partitions from their contingency table.
+    """Adjusted Rand index of two partitions from their contingency table.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def index_of_sizes(cells: Ints, sizes_a: Ints, sizes_b: Ints) -> float:
 
 
 def variation_of_information(a: ArrayLike, b: ArrayLike) -> float:
-    """Return the variation of information H(a | b) + H(b | a) in nats (Meilă, 2007).
+    """Variation of information H(a | b) + H(b | a) in nats (Meilă, 2007).
 
     Zero for equal partitions, at most the logarithm of the number of rows.
 
@@ -121,7 +121,7 @@ def pair_clusters(
 
 
 def coverage(true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
-    """Return the share of the true values inside their intervals, bounds included.
+    """Share of the true values inside their intervals, bounds included.
 
     An entry with a nan in it, as for a cluster that was not found, counts as a miss; leave
     such entries out beforehand if they should not count. No entries at all give nan.
@@ -145,7 +145,7 @@ def coverage(true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
 
 
 def relative_bias(true: ArrayLike, estimate: ArrayLike) -> Floats:
-    """Return (true − estimate) / true, element by element; nan where the true value is zero.
+    """(true − estimate) / true, element by element; nan where the true value is zero.
 
     The sign is that of Fendler et al. (2026), tables 4 and 5: an estimate that is too large
     has a negative bias.
@@ -167,7 +167,7 @@ def relative_bias(true: ArrayLike, estimate: ArrayLike) -> Floats:
 def equal_tailed_interval(
     draws: ArrayLike, level: float = 0.95, axis: int = 0
 ) -> tuple[Floats, Floats]:
-    """Return the interval that leaves (1 − level) / 2 of the draws out on each side.
+    """Interval that leaves (1 − level) / 2 of the draws out on each side.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def equal_tailed_interval(
 
 
 def highest_density_interval(draws: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
-    """Return the shortest interval between draws that holds more than `level` of them.
+    """Shortest interval between draws that holds more than `level` of them.
 
     The estimator of Chen & Shao (1999): of the windows of ⌊level · n⌋ + 1 sorted draws, the
     shortest, and the lowest of equally short ones. It can reach a bound such as 0 or 1, which
@@ -259,7 +259,7 @@ def _codes(name: str, labels: ArrayLike) -> Ints:
 
 
 def cluster_numbers(name: str, labels: ArrayLike) -> Ints:
-    """Return cluster numbers; refuse anything but integers from 0 on.
+    """Cluster numbers; refuse anything but integers from 0 on.
 
     Parameters
     ----------

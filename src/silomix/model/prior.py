@@ -32,7 +32,7 @@ class Prior:
     fractionate: bool = True
 
     def share(self, silos: int) -> tuple[float, float]:
-        """Return one silo's (alpha, beta) in a study of `silos` silos.
+        """One silo's (alpha, beta) in a study of `silos` silos.
 
         Other families fractionate priors of their own: `PooledModel.shared_family`.
         """

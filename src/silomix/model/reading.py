@@ -58,7 +58,7 @@ BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 
 
 def read_table(table: Table) -> nw.DataFrame[Any]:
-    """Return the table as an eager narwhals frame whose column names are text.
+    """Table as an eager narwhals frame whose column names are text.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ def one_of(name: str, word: str, choices: Collection[str], of: str = "") -> None
 
 
 def at_least(name: str, value: object, least: int) -> int:
-    """Return `value`; refuse it unless it is a whole number of at least `least`."""
+    """`value`; refuse it unless it is a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         text = f"{{{name}}} is {value!r:.60}; it must be a whole number, at least {least}"
         raise SettingsError(text, **{name: None})
@@ -125,7 +125,7 @@ def at_least(name: str, value: object, least: int) -> int:
 
 
 def check_mapping(name: str, value: object, of: str) -> Mapping[Any, Any]:
-    """Return a mapping from each `of`, empty for None; refuse anything else."""
+    """Mapping from each `of`, empty for None; refuse anything else."""
     if value is not None and not isinstance(value, Mapping):
         text = f"{{{name}}} is of type {type(value).__name__}; give a mapping from each {of}"
         raise SettingsError(text, **{name: None})

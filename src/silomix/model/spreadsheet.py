@@ -64,7 +64,7 @@ GUARDED = re.compile(rf"({SEPARATORS}){GUARD}")
 
 
 def for_spreadsheet(text: str, *, first: bool = False) -> str:
-    """Return text as a CSV file has it: an apostrophe before anything like a formula.
+    """Text as a CSV file has it: an apostrophe before anything like a formula.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def for_spreadsheet(text: str, *, first: bool = False) -> str:
 
 
 def from_spreadsheet(cell: str) -> str:
-    """Return the text that `for_spreadsheet` wrote.
+    """Text that `for_spreadsheet` wrote.
 
     Examples
     --------

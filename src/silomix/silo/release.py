@@ -108,12 +108,12 @@ def make_release(
 
 
 def whole_rows(sizes: Ints, concentration: Floats) -> Ints:
-    """Return the sizes for each variable, as if no cell were missing: (cluster, variable)."""
+    """Sizes for each variable, as if no cell were missing: (cluster, variable)."""
     return np.repeat(sizes[:, None], concentration.shape[1], axis=1)
 
 
 def _diagnostics(local: LocalPosterior, folded: LocalPosterior) -> ReleasedDiagnostics:
-    """Return what the silo says of its run."""
+    """Diagnostics of the run, as the silo releases them."""
     occupied = local.draws.diagnostics.traces.get("occupied")
     return ReleasedDiagnostics.of(
         local.draws.diagnostics,
@@ -137,7 +137,7 @@ NOT_TOLD = ReleasedDiagnostics(
 
 
 def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
-    """Return the checks without what only the silo may see.
+    """Checks without what only the silo may see.
 
     How many counts rounding changed is left out too: "none" would say that all were exact. So is
     how many clusters were folded, each of which was small, and whether any was: a condition that
@@ -155,7 +155,7 @@ def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
 
 
 def without_rare_values(shard: Shard, policy: Policy) -> Shard:
-    """Return the rows as they are sampled under a policy with rules, without what is rare.
+    """Rows as they are sampled under a policy with rules, without what is rare.
 
     Levels of fewer rows than the minimum count as the commonest one, and numbers are top-coded by
     rank, so that neither makes clusters, or decides how many there are.
@@ -209,7 +209,7 @@ def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
 
 
 def fold_groups(sizes: Ints, mean: Reals, minimum: int, family: Product) -> Ints:
-    """Return the cluster that each ends up in, (cluster,).
+    """Cluster that each ends up in, (cluster,).
 
     Nearest by the family's distance, taken over all variables at once.
 
@@ -337,7 +337,7 @@ def release_row_counts(counts: Ints, policy: Policy, silo: str) -> Ints:
 
 
 def folding_check(before: Ints, after: Ints, policy: Policy) -> Check:
-    """Say how many clusters were folded, of sizes `before` (cluster,) and `after` (cluster,)."""
+    """Number of clusters that were folded, of sizes `before` (cluster,) and `after` (cluster,)."""
     folded, least = len(before) - len(after), policy.minimum_count
     small = ", ".join(map(str, before[before < least]))
     inside = f"clusters of {small} rows went into their nearest ones" if folded else ""
@@ -345,7 +345,7 @@ def folding_check(before: Ints, after: Ints, policy: Policy) -> Check:
 
 
 def size_checks(sizes: Ints, released: Ints, policy: Policy) -> Iterator[Check]:
-    """Say what the rules did to cluster sizes, (cluster,)."""
+    """Changes of cluster sizes by the rules, (cluster,)."""
     base, least = policy.round_to, policy.minimum_count
     inside = ", ".join(f"{old} to {new}" for old, new in zip(sizes, released, strict=True))
     where, cells, changed = "cluster sizes", len(sizes), int((sizes != released).sum())
