@@ -26,8 +26,7 @@ from silomix.families import make_family
 from silomix.kernels.distinct_rows import RowCounts, distinct_rows, row_table
 from silomix.kernels.likelihood import expected_counts
 from silomix.model.draws import MatchedDraws
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import Prior, Schema, Variable
 from silomix.study.settings import Lbfgs
 
 RESULTS = Path(__file__).parent / "results" / "aggregation.json"

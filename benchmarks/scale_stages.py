@@ -36,8 +36,7 @@ from silomix.model.draws import (
     Partition,
     Schedule,
 )
-from silomix.model.prior import PooledModel, Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import PooledModel, Prior, Schema, Shard, Variable
 from silomix.model.table import load
 from silomix.silo.answer import answer
 from silomix.silo.local import Silo

@@ -23,8 +23,7 @@ from silomix.families import make_family
 from silomix.families.rows import CategoryChain, prepare
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo.sampler import Job, sample_shard
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

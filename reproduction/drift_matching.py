@@ -18,8 +18,7 @@ from silomix.coordinator.matching.evidence import LocalClusters, Profile, group_
 from silomix.coordinator.matching.greedy import evidence_groups
 from silomix.families import make_family
 from silomix.families.categorical import draw_levels
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import Prior, Schema, Variable
 
 ROWS = 200
 BINARY = (2,) * 10

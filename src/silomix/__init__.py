@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from silomix.errors import SilomixError
 from silomix.model.draws import Diagnostics, Draws, LocalPosterior, Partition, Schedule
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.simulate import simulate, simulate_like
 
 if TYPE_CHECKING:

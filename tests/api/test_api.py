@@ -18,8 +18,7 @@ import silomix
 from silomix import api
 from silomix.errors import CheckpointError, DataError, DataWarning, SettingsError
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
-from silomix.model.schema import MISSING_LEVEL, Schema, Variable
+from silomix.model.schema import MISSING_LEVEL, Prior, Schema, Variable
 from silomix.model.table import load
 from silomix.report.run_sections import missing_shares
 from silomix.silo.sampler import Job, sample_shard

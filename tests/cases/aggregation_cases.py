@@ -22,7 +22,7 @@ from silomix.messages import (
 )
 from silomix.messages.released_draws import matched_draws, shared_draws
 from silomix.model.draws import Correspondence
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6
 PRIOR = Prior()

@@ -8,8 +8,7 @@ from silomix.families import derived
 from silomix.families import family as interface
 from silomix.families.categorical import Categorical
 from silomix.families.product import Product
-from silomix.model.prior import PooledModel, Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import PooledModel, Prior, Schema, Shard, Variable
 
 
 class Asked:

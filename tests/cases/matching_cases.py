@@ -13,7 +13,7 @@ from silomix.coordinator.matching.evidence import LocalClusters, Profile
 from silomix.families.rows import Rows
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 
 PRIOR = Prior()
 # levels of the variables where nothing else is said

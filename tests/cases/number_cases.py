@@ -6,8 +6,7 @@ import numpy as np
 
 from silomix import local_posterior
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo.release import make_release
 from silomix.silo.sampler import Job, sample_shard
 from silomix.study.policy import PRESETS

@@ -6,8 +6,7 @@ import numpy as np
 from cases.aggregation_cases import dirichlet_levels, level_counts
 
 from silomix.model.draws import Diagnostics, Draws, LocalPosterior, Partition, Schedule, Trace
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 
 PRIOR = Prior()
 

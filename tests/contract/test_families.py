@@ -29,8 +29,7 @@ from silomix.families.rows import CategoryChain, FeatureChain, Rows, prepare
 from silomix.kernels import feature_rows
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 
 # levels of the variables; twenty are more than the kernels count byte by byte
 SIZES = (2, 3, 20, 1, 4)

@@ -14,7 +14,7 @@ from silomix.coordinator.aggregation.vcmc import objective_draws
 from silomix.errors import PolicyRefusal
 from silomix.messages import LogLikelihood
 from silomix.model.draws import Correspondence
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 from silomix.paper import FewRounds, Psgd
 from silomix.study import AGGREGATIONS, Lbfgs
 from silomix.study.policy import echo, find_policy

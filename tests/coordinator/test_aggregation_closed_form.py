@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from silomix.coordinator.aggregation.densities import multiply
 from silomix.families.categorical import draw_levels, fit_dirichlet
 from silomix.model.draws import MatchedDraws
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 from silomix.paper.aggregations import average_elementwise, inverse_variances
 
 DRAWS = 4000

@@ -13,7 +13,7 @@ from scipy.stats import dirichlet
 
 from silomix.coordinator.aggregation.objective import Objective, determinant_factors, evaluate
 from silomix.coordinator.aggregation.simplex import hypercube, split
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 
 HOLDS = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 1]]
 

@@ -16,7 +16,7 @@ from silomix.coordinator.matching import generic_grouping
 from silomix.coordinator.matching.evidence import Profile
 from silomix.families import make_family
 from silomix.kernels import grouping
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 
 SILO = np.array([0, 0, 1, 1, 2])
 LEVELS = (Category("a"), Category("b", 3))

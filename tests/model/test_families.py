@@ -18,8 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from silomix.families import make_family
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 
 nan = np.nan
 LEVELS = np.array([0, 1, 1, nan, 0, 1, 1])

@@ -15,8 +15,7 @@ from silomix.families import KINDS, make_family
 from silomix.families.disclosure import breach
 from silomix.families.product import Product
 from silomix.kernels.dirichlet_multinomial import GRID
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.study.policy import Policy
 
 D, ROWS = 3, 8

@@ -16,8 +16,7 @@ from silomix.families.gaussian import Gaussian
 from silomix.families.product import Product
 from silomix.families.rows import Rows
 from silomix.families.student_t import StudentT
-from silomix.model.prior import Prior
-from silomix.model.schema import Variable
+from silomix.model.schema import Prior, Variable
 from silomix.study.policy import Policy
 
 nan = np.nan

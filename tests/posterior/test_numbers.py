@@ -12,7 +12,7 @@ import silomix
 from silomix.errors import FileError, SilomixError
 from silomix.families import make_family
 from silomix.model.metrics import adjusted_rand_index
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 from silomix.posterior.characterise import contrast, difference_map, nearly_same, traits
 
 NAMES = {

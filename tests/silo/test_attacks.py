@@ -19,8 +19,7 @@ from silomix.families.release_rounding import least_units, whole_counts
 from silomix.messages.container import Envelope, encode
 from silomix.messages.folder import release_files
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo.release import make_release
 from silomix.silo.sampler import Job, sample_shard
 from silomix.study.policy import OPEN, PRESETS

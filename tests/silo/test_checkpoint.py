@@ -22,8 +22,7 @@ import silomix
 from silomix.errors import CheckpointError
 from silomix.families.rows import CategoryChain
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo import sampler
 from silomix.silo.sampler import Job, chain_key, sample_shard
 

@@ -12,8 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import DataError, PolicyRefusal, SettingsError
 from silomix.families import make_family
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import Prior, Schema, Variable
 from silomix.silo import given_draws
 from silomix.silo.given_draws import Given, read_draws
 from silomix.study.policy import OPEN, PRESETS

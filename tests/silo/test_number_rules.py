@@ -22,8 +22,7 @@ from silomix.families.disclosure import top_code
 from silomix.families.release_rounding import Said, round_counts
 from silomix.messages.message_checks import breaches, release_problems
 from silomix.messages.released_draws import read_said
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard
+from silomix.model.schema import Prior, Schema, Shard
 from silomix.study.policy import PRESETS, Policy
 
 FAMILY = make_family(NUMBERS, Prior())

@@ -25,8 +25,7 @@ from silomix.families.disclosure import disclose
 from silomix.families.release_rounding import least_units, round_counts
 from silomix.messages import AssignRows, Received
 from silomix.messages.container import digest_record
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema
+from silomix.model.schema import Prior, Schema
 from silomix.silo.answer import answer
 from silomix.silo.local import Silo
 from silomix.silo.release import make_release

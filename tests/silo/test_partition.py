@@ -22,7 +22,7 @@ from silomix.errors import MissingDependency
 from silomix.families.rows import Rows
 from silomix.kernels.similarity import co_clustering, sum_by_cluster
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 from silomix.silo import partition as module
 from silomix.silo.partition import (
     PARTITIONS,

@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 from silomix.families.rows import CategoryChain
 from silomix.messages.progress import Progress
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 from silomix.silo import sampler
 from silomix.silo.sampler import Job, sample_in_blocks, sample_shard
 

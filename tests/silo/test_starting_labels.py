@@ -10,7 +10,7 @@ from silomix.families import make_family
 from silomix.families.rows import Rows
 from silomix.model.draws import Schedule
 from silomix.model.metrics import adjusted_rand_index
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 from silomix.model.table import load
 from silomix.silo.partition import log_partition_prior
 from silomix.silo.sampler import Job, sample_shard

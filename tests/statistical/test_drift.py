@@ -20,7 +20,7 @@ from silomix.coordinator.exact_strategy import sample_exactly
 from silomix.coordinator.polish import Start, draw_profiles, draw_shared, polish
 from silomix.families.categorical import draw_levels
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical

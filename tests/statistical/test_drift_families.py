@@ -23,8 +23,7 @@ from silomix.families.negative_binomial import NegativeBinomial
 from silomix.families.product import Product
 from silomix.families.student_t import StudentT
 from silomix.kernels.dirichlet_multinomial import GRID
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema
+from silomix.model.schema import Prior, Schema
 
 pytestmark = pytest.mark.statistical
 

@@ -19,7 +19,7 @@ from statistical.exact import (
     masses,
 )
 
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 
 pytestmark = pytest.mark.statistical
 

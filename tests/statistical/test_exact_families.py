@@ -32,7 +32,7 @@ from silomix.families.poisson import Poisson
 from silomix.families.student_t import StudentT
 from silomix.kernels.random_numbers import chain_key
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 
 pytestmark = pytest.mark.statistical
 

@@ -15,7 +15,7 @@ from statistical.test_exact import SMALL
 import silomix
 from silomix.coordinator.exact_strategy import sample_exactly
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 from silomix.model.table import load
 
 pytestmark = pytest.mark.statistical

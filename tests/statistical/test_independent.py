@@ -11,7 +11,7 @@ from statistical.exact import FALSE_ALARM, Sweeper, Tiny
 from statistical.polish_oracle import batch_mean, plain_gibbs
 
 import silomix
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 
 pytestmark = pytest.mark.statistical
 

@@ -13,7 +13,7 @@ from silomix.families import make_family
 from silomix.families.rows import FeatureChain, prepare
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 
 pytestmark = pytest.mark.statistical
 

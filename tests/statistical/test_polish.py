@@ -13,7 +13,7 @@ from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
 from silomix.coordinator.polish import FIRST_CHECK, WORTH, Start, excess, independent_draws, polish
 from silomix.families.rows import Rows
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical

@@ -28,9 +28,8 @@ from silomix.kernels.arrays import Ints
 from silomix.messages.progress import showing
 from silomix.model.files import finishing, writing
 from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
-from silomix.model.prior import Prior
 from silomix.model.reading import read_table
-from silomix.model.schema import Schema
+from silomix.model.schema import Prior, Schema
 from silomix.model.sentences import listing, one_of
 from silomix.model.spreadsheet import write_table
 from silomix.model.table import load

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints
-    from silomix.model.prior import PooledModel
+    from silomix.model.schema import PooledModel
     from silomix.study import Study
 
     Report = Callable[[int, int], None]

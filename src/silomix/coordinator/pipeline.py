@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from silomix.kernels.arrays import Floats, Ints, Reals
-    from silomix.model.prior import PooledModel
+    from silomix.model.schema import PooledModel
     from silomix.study import Study
 
 

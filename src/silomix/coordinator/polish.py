@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng, Singles
-    from silomix.model.prior import PooledModel
+    from silomix.model.schema import PooledModel
     from silomix.study import Polish
 
 # Sets the coordinator's polish draws apart from other draws of the same seed.

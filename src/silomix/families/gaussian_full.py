@@ -2,9 +2,9 @@
 
     x | Σ ~ N(m, Σ),   m | Σ ~ N(0, Σ/λ₀),   Σ ~ inverse-Wishart(ν₀, Ψ₀)
 
-in the units of the study, with λ₀ = 0.01, ν₀ = d + 2 and Ψ₀ = I/2: in one dimension the prior of
-`gaussian`. All variables of this kind are one block. Under drift a silo's means are normal around
-the shared ones, N(m, Σ/(κ + 1)) with one κ for the block, and Σ is shared.
+in the units of the study, with λ₀ = 0.01, ν₀ = d + 2 and Ψ₀ = I/2: for d = 1 that of `gaussian`.
+Under drift a silo's means are normal around the shared ones, N(m, Σ/(κ + 1)) with one κ for the
+block, and Σ is shared.
 
 A row with a missing cell says what its known cells say: its label is drawn by their density, and
 then the missing cells given the label, for the sums.
@@ -38,8 +38,6 @@ from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
 
 # of a correlation: the matrix must stay positive definite in single precision
 MOST_CORRELATED = 0.9999
-# of an eigenvalue
-SMALLEST_EIGENVALUE = 1e-12
 
 
 class FullGaussian(Gaussian):
@@ -105,9 +103,9 @@ class FullGaussian(Gaussian):
 
     def features(self, cells: Floats) -> Floats:
         """T(x), (row, statistic); zeros of a row with a missing cell, which has none."""
-        known = np.asarray(~np.isnan(cells).any(axis=1))
-        x = np.where(known[:, None], cells, 0.0)
-        return pack(np.broadcast_to(known[:, None], x.shape), x, outer(x))
+        known = ~np.isnan(cells).any(axis=1, keepdims=True)
+        x = np.where(known, cells, 0.0)
+        return pack(np.broadcast_to(known, x.shape), x, outer(x))
 
     def _given_known(self, cells: Floats, parameters: Floats) -> tuple[Floats, ...]:
         """Law of rows' missing cells given the known ones, in every cluster.
@@ -361,9 +359,10 @@ class FullGaussian(Gaussian):
         n, total, squares = self._sums(statistics)
         rows = np.maximum(n, 1.0)[..., None]
         mean = total / rows
-        scatter = positive(squares - rows[..., None] * outer(mean))
-        prior = 2 * PRIOR[3] * np.eye(self.size)
-        return self._parameters(mean, (scatter + prior) / (n[..., None, None] + 3.0))
+        scatter = positive(squares - rows[..., None] * outer(mean)) + 2 * PRIOR[3] * np.eye(
+            self.size
+        )
+        return self._parameters(mean, scatter / (n[..., None, None] + 3.0))
 
     def spread(self, parameters: Floats) -> Floats:
         """Standard deviation of one variable, from its own parameters: (..., 1)."""
@@ -385,9 +384,9 @@ class FullGaussian(Gaussian):
 
 @lru_cache(maxsize=64)
 def _places(heads: int, variables: int) -> tuple[Ints, Ints]:
-    """Where each variable's columns start, and where each entry of a symmetric matrix is.
+    """Starts of the columns of each variable, and where each entry of a symmetric matrix is.
 
-    A variable has `heads` columns, its entry of the diagonal, and those with the variables before.
+    A variable has `heads` columns, its entry of the diagonal, and those with the ones before it.
     """
     each = np.arange(variables)
     starts = np.cumsum([0, *(heads + 1 + each)])[:-1]
@@ -444,7 +443,7 @@ def with_diagonal(matrix: Floats, diagonal: Floats) -> Floats:
 def positive(matrix: Floats) -> Floats:
     """Nearest matrix that is positive definite, rounding being what it is."""
     values, vectors = np.linalg.eigh(0.5 * (matrix + np.swapaxes(matrix, -1, -2)))
-    least = SMALLEST_EIGENVALUE + 1e-9 * np.abs(values).max(axis=-1, keepdims=True)
+    least = SMALLEST_B + 1e-9 * np.abs(values).max(axis=-1, keepdims=True)
     if (values >= least).all():
         return matrix
     raised = np.maximum(values, least)

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
-    from silomix.model.prior import Prior
-    from silomix.model.schema import Schema, Shard, Variable
+    from silomix.model.schema import Prior, Schema, Shard, Variable
 
 # The family of each kind, by the word that tables and study files have for it, in the order that
 # kinds have in a schema. A class that is added here, in every program that reads the study, is a

@@ -42,8 +42,7 @@ from silomix.families.release_rounding import CLUSTER, SILO, UNIFORM
 from silomix.kernels.arrays import Ints
 from silomix.messages import Check, Release
 from silomix.messages.container import PLACE_IN_LIST, Arrays, declared_arrays
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import Prior, Schema, Variable
 from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
 from silomix.study.policy import Policy
 

@@ -26,7 +26,7 @@ from silomix.messages.csv_tables import LARGEST_FILE
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.model.files import finishing, read_file, replace_file, unfinished, writing
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

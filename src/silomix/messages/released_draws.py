@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from silomix.families.rows import Rows
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import DivergenceCost, Release, ShareReleases
-    from silomix.model.prior import PooledModel
+    from silomix.model.schema import PooledModel
 
     # weights and parameters -> log-likelihood, members and statistics of rows, as `Rows.expected`
     Expected = Callable[[Floats, Floats], tuple[Floats, Floats, Floats]]

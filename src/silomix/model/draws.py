@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.model.prior import PooledModel
+from silomix.model.schema import PooledModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from silomix.families.product import Product
     from silomix.kernels.arrays import Bools, Bytes, Floats, Ints, Singles
-    from silomix.model.prior import Prior
-    from silomix.model.schema import Shard
+    from silomix.model.schema import Prior, Shard
 
 
 # Minimum sweeps before a silo checks whether its chains agree. With half as many, the six simulated

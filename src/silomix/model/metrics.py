@@ -9,6 +9,7 @@ from scipy.optimize import linear_sum_assignment
 
 from silomix.errors import DataError, SettingsError
 from silomix.kernels.arrays import Floats, Ints
+from silomix.model.diagnostics import index_of_sizes as index_of_sizes
 
 # Share of the draws inside the intervals that people are shown.
 INTERVAL = 0.95
@@ -32,24 +33,6 @@ def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:
     """
     cells, _, _, sizes_a, sizes_b = _contingency(a, b)
     return index_of_sizes(cells, sizes_a, sizes_b)
-
-
-def index_of_sizes(cells: Ints, sizes_a: Ints, sizes_b: Ints) -> float:
-    """Adjusted Rand index of two partitions from their contingency table.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> silomix.metrics.index_of_sizes(np.array([2, 1, 1]), np.array([3, 1]), np.array([2, 2]))
-    0.0
-    """
-    # Python integers: products of two numbers of pairs pass 2^63 from 80,000 rows on
-    together, pairs = _pairs(cells), _pairs(cells.sum())
-    together_a, together_b = _pairs(sizes_a), _pairs(sizes_b)
-    spread = (together_a + together_b) * pairs - 2 * together_a * together_b
-    if spread == 0:
-        return 1.0
-    return 2 * (together * pairs - together_a * together_b) / spread
 
 
 def variation_of_information(a: ArrayLike, b: ArrayLike) -> float:
@@ -239,11 +222,6 @@ def _contingency(a: ArrayLike, b: ArrayLike) -> tuple[Ints, ...]:
     sizes_a, sizes_b = np.bincount(codes_a), np.bincount(codes_b)
     numbers, cells = np.unique(codes_a * len(sizes_b) + codes_b, return_counts=True)
     return cells, *np.divmod(numbers, len(sizes_b)), sizes_a, sizes_b
-
-
-def _pairs(sizes: Ints) -> int:
-    """Number of pairs of rows that share a group, given the groups' sizes."""
-    return int((sizes * (sizes - 1) // 2).sum())
 
 
 def _codes(name: str, labels: ArrayLike) -> Ints:

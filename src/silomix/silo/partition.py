@@ -26,8 +26,8 @@ from scipy.special import digamma, gammaln, softmax, xlogy
 from silomix.errors import MissingDependency, SettingsError
 from silomix.families.rows import Rows
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
+from silomix.model.diagnostics import index_of_sizes
 from silomix.model.draws import Draws, Partition
-from silomix.model.metrics import index_of_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

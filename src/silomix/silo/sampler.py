@@ -41,7 +41,7 @@ from silomix.messages.progress import Progress, Report
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Draws, Schedule
 from silomix.model.files import private_file, private_folder, replace_file, whole_file, writing
-from silomix.model.prior import PooledModel, Prior
+from silomix.model.schema import PooledModel, Prior
 from silomix.silo.store import digest_arrays
 
 if TYPE_CHECKING:

@@ -335,7 +335,7 @@ def _weights_of_table_1(present: tuple[range, ...], silos: int) -> Floats:
 
 def _family(schema: Schema) -> Product:
     from silomix.families import make_family
-    from silomix.model.prior import Prior
+    from silomix.model.schema import Prior
 
     return make_family(schema, Prior())
 

@@ -26,8 +26,7 @@ from pydantic import (
 from silomix.families import KINDS, has_drift, make_family
 from silomix.model.columns import SPIKE_LEVELS
 from silomix.model.draws import Schedule
-from silomix.model.prior import PooledModel, Prior
-from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Variable
+from silomix.model.schema import MISSING_LEVEL, Missing, PooledModel, Prior, Schema, Variable
 from silomix.model.sentences import did_you_mean, listing
 from silomix.study.registry import Asked, Method, Registry
 from silomix.study.validation import (

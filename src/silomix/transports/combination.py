@@ -20,8 +20,7 @@ from silomix.families.parameter import TRANSFORMS
 from silomix.messages.container import LARGEST, MOST_ROWS
 from silomix.messages.folder import read_release
 from silomix.messages.released_draws import release_draws, shared_draws
-from silomix.model.prior import PooledModel, Prior
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import PooledModel, Prior, Schema, Variable
 from silomix.model.sentences import at_least, check_mapping, listing, one_of, quoted
 from silomix.silo import given_draws
 from silomix.study import AGGREGATIONS, MATCHINGS, Lbfgs, Study, digest, make_study

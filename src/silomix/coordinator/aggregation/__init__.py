@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.prior import PooledModel
+    from silomix.model.schema import PooledModel
     from silomix.study import Aggregation
 
 __all__ = ["Aggregated", "AggregationProblem", "aggregate"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from silomix.coordinator.aggregation import Aggregated, AggregationProblem
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import MatchedDraws
-    from silomix.model.prior import PooledModel
+    from silomix.model.schema import PooledModel
     from silomix.study import DensityProduct
 
 # branch of the random stream

@@ -26,7 +26,7 @@ from silomix.study.settings import MATCHINGS
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
-    from silomix.model.prior import PooledModel
+    from silomix.model.schema import PooledModel
     from silomix.study.settings import Matching
 
 __all__ = ["MatchingProblem", "match"]
