@@ -28,8 +28,10 @@ from silomix.families.family import Family
 from silomix.families.rows import CategoryChain, FeatureChain, Rows, prepare
 from silomix.kernels import feature_rows
 from silomix.kernels.layout import KeptDraws
+from silomix.messages.csv_tables import read_release_arrays, release_tables
 from silomix.model.draws import Schedule
 from silomix.model.schema import Prior, Schema, Shard, Variable
+from silomix.silo.release import make_release
 
 # levels of the variables; twenty are more than the kernels count byte by byte
 SIZES = (2, 3, 20, 1, 4)
@@ -378,3 +380,38 @@ def test_the_family_of_the_docs_draws_what_silos_share(page_family):
         p_values.append(stats.kstest(3.0 / drawn.ravel(), stats.expon.cdf).pvalue)
     # a draw that ignores drift is too close to its own rows
     assert p_values[0] > 1e-6 > p_values[1]
+
+
+def test_ordered_levels_of_the_docs_go_all_the_way(page, tmp_path, seed):
+    """Beside numbers and other levels: a fit whose silos differ, a file, a release as tables."""
+    rng, levels = np.random.default_rng(seed), ["none", "mild", "severe"]
+    group = rng.integers(0, 2, 300)
+    shares = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])[group]
+
+    def symptom():
+        codes = (rng.random((300, 1)) > np.cumsum(shares, axis=1)[:, :-1]).sum(axis=1)
+        return pd.Categorical.from_codes(codes, levels, ordered=True)
+
+    columns = {name: symptom() for name in ("pain", "fever", "fatigue")}
+    table = pd.DataFrame({**columns, "age": rng.normal(group * 4, 1), "sex": list("mf") * 150})
+    table.loc[rng.random(300) < 0.1, "pain"] = None
+    kinds, short = dict.fromkeys(columns, "ordered"), {"components": 4, "seed": 1}
+    short |= {"iterations": 400, "progress": False}
+    parts = table.assign(silo=np.repeat(["a", "b"], 150))
+    with pytest.raises(PolicyRefusal, match="pain, fever, fatigue can only leave as exact sums"):
+        silomix.fit(parts, silo="silo", kinds=kinds, preset="files", policy="default", **short)
+    posterior = silomix.fit(parts, silo="silo", kinds=kinds, **short)
+    assert posterior.n_clusters == 2
+    posterior.save(tmp_path / "ordered.silomix")
+    again = silomix.load(tmp_path / "ordered.silomix")
+    assert_array_equal(again.parameters, posterior.parameters)
+    schema = posterior.study.table_schema
+    assert [v.kind for v in schema.variables] == ["categorical", "gaussian"] + ["ordered"] * 3
+    assert again.study.table_schema == schema
+    draws = silomix.sample(table, kinds=kinds, **short)
+    of_study = {"silo": "a", "tier": "summary", "place": 0, "study": ""}
+    release = make_release(silomix.local_posterior(draws), **of_study)
+    arrays, read = read_release_arrays(release_tables(release, draws.shard.schema))
+    told = [(v.kind, v.levels) for v in read.variables]
+    assert told == [(v.kind, v.levels) for v in schema.variables]
+    assert_allclose(arrays["mean"], release.mean)
