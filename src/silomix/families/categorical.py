@@ -373,17 +373,3 @@ def shares_of(counts: Floats, offsets: Ints) -> Floats:
     totals = level_totals(counts, offsets)
     equal = 1.0 / level_totals(np.ones_like(counts), offsets)
     return np.divide(counts, totals, out=equal, where=totals > 0)
-
-
-def sum_cells(codes: Codes, offsets: Ints, shares: Floats) -> Floats:
-    """How often each level occurs in each cluster, by the rows' shares: (cluster, level).
-
-    Parameters
-    ----------
-    codes : (row, variable); shares : (row, cluster)
-    """
-    cells = [
-        [np.bincount(column, of_cluster, size + 1)[:size] for of_cluster in shares.T]
-        for column, size in zip(codes.T, np.diff(offsets), strict=True)
-    ]
-    return np.concatenate(cells, axis=1)

@@ -304,7 +304,8 @@ def problems(family: Family, parameters: Reals, *, together: bool = True) -> str
     together : whether the parameters of a variable belong together, as those of a draw do.
     """
     words = "s or ".join(family.parameter_words)
-    return "" if (parameters >= 0).all() else f"has {words}s below zero"
+    fine = family.support == "all" or (parameters >= 0).all()
+    return "" if fine else f"has {words}s below zero"
 
 
 @derived

@@ -116,10 +116,6 @@ class Parameter(Family):
         """Parameters at these coordinates."""
         return coordinates
 
-    def problems(self, parameters: Reals, *, together: bool = True) -> str:
-        """Nothing: a parameter can be any number."""
-        return ""
-
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
         """Log p(silo | θ, κ), the silo's own θ integrated out: (..., variable)."""
         n, total = by_variable(statistics, 2)

@@ -196,14 +196,11 @@ class Product:
         Of level probabilities that is the power 1/S; a power of the priors of numbers may be
         improper, so each silo takes them in full.
         """
-        return Product(
-            tuple(
-                replace(block, beta=fractional(block.beta, silos))
-                if isinstance(block, Levels)
-                else block
-                for block in self.blocks
-            )
-        )
+        shared = [
+            replace(b, beta=fractional(b.beta, silos)) if isinstance(b, Levels) else b
+            for b in self.blocks
+        ]
+        return Product(tuple(shared))
 
     def repeat(self, by_variable: Array) -> Array:
         """A value for each statistic, of a value for each variable: (..., statistic)."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.families.categorical import shares_of, sum_cells
+from silomix.families.categorical import shares_of
 from silomix.kernels import rounded_counts
 from silomix.kernels.arrays import Bools, Codes, Floats, Ints, Rng
 
@@ -180,7 +180,11 @@ def whole_counts(codes: Codes, offsets: Ints, member: Floats) -> Floats:
     The counts are means over the draws of who belongs, not those of the one partition, which are
     biased where clusters overlap.
     """
-    return np.rint(sum_cells(codes, offsets, member))
+    cells = [
+        [np.bincount(column, of_cluster, size + 1)[:size] for of_cluster in member.T]
+        for column, size in zip(codes.T, np.diff(offsets), strict=True)
+    ]
+    return np.rint(np.concatenate(cells, axis=1))
 
 
 def without_rare(
@@ -326,19 +330,16 @@ def round_profile(mean: Floats, known: float, rows: int, rules: Policy) -> Float
     return released / units
 
 
-def could_leave(mean: Floats, known: Ints, rules: Policy) -> bool:
-    """Whether the profiles of a variable, (cluster, level), are such as leave a silo."""
-    units = mean * known[:, None] / rules.round_to
-    whole = (np.abs(units - np.rint(units)) <= SAME) & (units >= least_units(rules) - SAME)
-    own = whole.all(axis=1) & (known >= mean.shape[1] * least_units(rules) * rules.round_to)
-    stand_in = pool(mean[own], known[own])
-    return bool((own | (np.abs(mean - stand_in).max(axis=1) <= NEAR)).all())
-
-
 def breach_levels(block: Levels, mean: Floats, known: Ints, rules: Policy) -> str:
     """What released shares have that no rule lets out, as the end of a sentence; or ""."""
+    least = least_units(rules)
     for variable, (start, end) in enumerate(pairwise(block.offsets)):
-        if not could_leave(mean[:, start:end], known[:, variable], rules):
+        profiles, rows = mean[:, start:end], known[:, variable]
+        units = profiles * rows[:, None] / rules.round_to
+        whole = (np.abs(units - np.rint(units)) <= SAME) & (units >= least - SAME)
+        own = whole.all(axis=1) & (rows >= (end - start) * least * rules.round_to)
+        stand_in = pool(profiles[own], rows[own])
+        if not (own | (np.abs(profiles - stand_in).max(axis=1) <= NEAR)).all():
             return f"has a profile of variable {variable + 1} that is not a rounded count"
     return ""
 
