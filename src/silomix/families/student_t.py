@@ -28,8 +28,9 @@ that on ln σ is ν/(ν + 3). In the units above, n such rows have n for v, w an
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import digamma, gammaln, stdtrit
+from scipy.special import gammaln, stdtrit
 
+from silomix.families.derived import slopes_of_evidence
 from silomix.families.family import by_variable, flat, split, worth
 from silomix.families.gaussian import LOG_2PI, PRIOR, Gaussian
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
@@ -54,6 +55,7 @@ class StudentT(Gaussian):
     always_hides = True
     has_rules = False
     spread_worth = OF_SCALE / OF_MEAN
+    expected_natural = slopes_of_evidence
 
     def sums(self, statistics: Reals) -> tuple[Floats, Floats, Floats, Floats]:
         """Σv, Σw, Σwx and Σwx², in normal rows: each (..., variable)."""
@@ -138,20 +140,9 @@ class StudentT(Gaussian):
     def natural(self, parameters: Reals) -> Floats:
         """η: (..., statistic) from (..., parameter)."""
         m, s = by_variable(parameters.astype(np.float64), 2)
-        precision = s**-2.0
-        return self._eta(-0.5 * LOG_2PI - np.log(s), m * m * precision, m * precision, precision)
-
-    def expected_natural(self, statistics: Floats) -> Floats:
-        """E η under the posterior: (..., statistic)."""
-        m, size, a, b = self.numbers(self.prior() + statistics)
-        peak = 0.5 * (digamma(a) - np.log(b) - LOG_2PI)
-        return self._eta(peak, m * m * a / b + 1.0 / size, m * a / b, a / b)
-
-    def _eta(self, peak: Floats, square: Floats, product: Floats, precision: Floats) -> Floats:
-        """η of what stands with v, and of m²/σ², m/σ² and 1/σ²."""
-        ones = np.ones(peak.shape)
-        normal = (-0.5 * OF_MEAN * square, ones, OF_MEAN * product, -0.5 * OF_MEAN * precision)
-        return flat(-ones, OF_SCALE * peak, *normal)
+        precision = OF_MEAN * s**-2.0
+        ones, peak = np.ones(s.shape), OF_SCALE * (-0.5 * LOG_2PI - np.log(s))
+        return flat(-ones, peak, -0.5 * m * m * precision, ones, m * precision, -0.5 * precision)
 
     def moments(self, parameters: Reals) -> Floats:
         """E T(x), 1 for h, which says nothing of parameters: (..., statistic)."""
