@@ -192,11 +192,12 @@ def unrelated(family: Family, statistics: Floats, counts: Floats) -> Floats:
     statistics : (cluster, statistic); counts : (cluster,), how much each counts.
     """
     best, chosen = np.full(len(family.variables), -np.inf), family.prior()
+    sizes = coordinate_counts(family)
     for tried, against in priors_near(family, statistics):
         value = together(family, counts @ log_evidence(family, statistics, tried)) - against
         better = value > best
         best = np.where(better, value, best)
-        chosen = np.where(np.repeat(better, coordinate_counts(family)), tried, chosen)
+        chosen = np.where(np.repeat(better, sizes), tried, chosen)
     return chosen
 
 

@@ -30,6 +30,7 @@ has one, even where all variables are of one kind.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -215,14 +216,17 @@ def worth(rows: Floats, kappa: Floats) -> Floats:
 
 def parameter_counts(family: Family) -> Ints:
     """Number of parameters of each variable: (variable,)."""
-    names = [name for name, _ in family.names()]
-    return np.array([names.count(variable.name) for variable in family.variables], dtype=np.int64)
+    counts = Counter(name for name, _ in family.names())
+    return np.array([counts[variable.name] for variable in family.variables], dtype=np.int64)
 
 
 def coordinate_counts(family: Family) -> Ints:
     """Number of conjugate coordinates of each variable: (variable,)."""
-    few = [family.variables[: place + 1] for place in range(len(family.variables))]
-    return np.diff([0, *(len(replace(family, variables=some).prior()) for some in few)])
+    if family.is_joint:
+        few = [family.variables[: place + 1] for place in range(len(family.variables))]
+        return np.diff([0, *(len(replace(family, variables=some).prior()) for some in few)])
+    sizes = [len(replace(family, variables=(one,)).prior()) for one in family.variables]
+    return np.array(sizes, dtype=np.int64)
 
 
 def leads(family: Family) -> Bools:
