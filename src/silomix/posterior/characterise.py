@@ -115,8 +115,14 @@ def traits(found: Contrast, family: Product) -> list[tuple[Ints, Ints]]:
     return [(order[higher[order]], order[lower[order]]) for order, higher, lower in both]
 
 
-def describe_clusters(posterior: Posterior) -> list[str]:
-    """Return each cluster in words: what is clearest about it, one trait of a variable."""
+def descriptions(posterior: Posterior) -> list[str]:
+    """Describe each cluster in words: up to five distinctive variables, clearest first.
+
+    Examples
+    --------
+    >>> len(posterior.descriptions())
+    5
+    """
     family, found = posterior.family, posterior.contrasts
     variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
     words = [word for _, word in family.names()]

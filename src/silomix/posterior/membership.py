@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.errors import DataError, DataWarning, warn
+from silomix.errors import DataError, DataWarning, SettingsError, warn
 from silomix.families.rows import Rows
 from silomix.kernels.likelihood import RowMembership
 from silomix.model.reading import Cells, Table, read_cells, read_table
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.model.table import encode
-from silomix.study.roster import silo_columns
+from silomix.posterior.frames import make_frame
+from silomix.study.roster import read_ids, silo_columns
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:
     import narwhals as nw
     from numpy.typing import ArrayLike, NDArray
 
-    from silomix.kernels.arrays import Array, Ints, Reals, Singles
+    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Singles
     from silomix.model.schema import Shard
     from silomix.posterior.global_posterior import Posterior
 
@@ -53,6 +54,94 @@ def in_parts(membership: Reals) -> NDArray[np.uint16]:
 def from_parts(parts: Array) -> Singles:
     """Probabilities from multiples of 1/`PARTS`."""
     return np.divide(parts, PARTS, dtype=np.float32)
+
+
+def membership(
+    posterior: Posterior, table: Table, silo: str | None = None, *, threads: int | None = None
+) -> Floats:
+    """Return P(cluster | row), averaged over draws, for old or new rows: (row, cluster).
+
+    Parameters
+    ----------
+    table : any frame or path with the study's variables; missing cells are summed out.
+    silo : the column that names each row's silo, or the silo that all rows are from: its own
+        weights and its own profiles are used. Rows for which the column names an unknown silo,
+        or none, get the global weights and the shared profiles, and so do all rows without
+        `silo`.
+    threads : cores to use; all when left out. The result does not depend on it.
+
+    Examples
+    --------
+    >>> posterior.membership(table.head(3), silo="silo").shape
+    (3, 5)
+    """
+    return _table_membership(posterior, table, silo, threads).membership
+
+
+def log_predictive_density(
+    posterior: Posterior, table: Table, silo: str | None = None, *, threads: int | None = None
+) -> Floats:
+    """Return the logarithm of p(row), averaged over draws: (row,); arguments as above.
+
+    Examples
+    --------
+    >>> density = posterior.log_predictive_density(table, silo="silo")
+    >>> density.shape, bool((density < 0).all())
+    ((400,), True)
+    """
+    return _table_membership(posterior, table, silo, threads).log_density
+
+
+def labels_frame(
+    posterior: Posterior,
+    table: Table | None = None,
+    silo: str | None = None,
+    *,
+    id: ArrayLike | str | None = None,
+    threads: int | None = None,
+    probabilities: bool = False,
+    frame_like: object = None,
+) -> Any:
+    """Return a frame of the rows: most probable cluster, its probability, and the next.
+
+    Parameters
+    ----------
+    table, silo, threads : rows other than those that were fitted; as for `membership`.
+    id : the column of `table` that names each row, or (row,), the names themselves. Those that
+        `fit` was given are the default for the rows that were fitted; a saved posterior does
+        not have them, since it may be handed on.
+    probabilities : whether to add the probability of each cluster: p0, p1, …
+    frame_like : as for `summary`.
+
+    Returns
+    -------
+    frame
+        A line per row of the table, in its order: row, from 1; id, if given; silo; cluster;
+        probability; and second, the cluster that is most probable after it.
+
+    Examples
+    --------
+    >>> posterior.labels_frame(id=table.index).columns.tolist()
+    ['row', 'id', 'silo', 'cluster', 'probability', 'second']
+    >>> new = posterior.labels_frame(table.head(3), silo="silo", probabilities=True)
+    >>> new.columns.tolist()[2:]
+    ['cluster', 'probability', 'second', 'p0', 'p1', 'p2', 'p3', 'p4']
+    """
+    if table is None and (silo is not None or threads is not None):
+        raise SettingsError("silo and threads are for other rows; give their table, too")
+    if table is None:
+        membership, id = posterior._rows.membership, posterior._rows.ids if id is None else id
+        silos = np.array(posterior.silos, dtype=object)[posterior._rows.silos]
+    else:
+        frame = read_table(table)
+        id = read_ids(frame, id) if isinstance(id, str) else id
+        silos = np.full(len(frame), None, dtype=object)
+        if silo is not None:
+            cells = row_silos(frame, silo, posterior)
+            silos = np.array([*cells.texts, None], dtype=object)[cells.codes]
+        membership = to_four_decimals(posterior.membership(frame, silo, threads=threads))
+    columns = label_columns(silos, membership, id, probabilities=probabilities)
+    return make_frame(columns, frame_like, posterior)
 
 
 def label_columns(
@@ -83,17 +172,10 @@ def label_columns(
     return columns | ({f"p{c}": p for c, p in enumerate(rounded.T)} if probabilities else {})
 
 
-def table_membership(
-    posterior: Posterior, table: Table, silo: str | None = None, threads: int | None = None
+def _table_membership(
+    posterior: Posterior, table: Table, silo: str | None, threads: int | None
 ) -> RowMembership:
-    """Membership and predictive density of the rows of a table.
-
-    Parameters
-    ----------
-    table : any frame or path; its columns must agree with the study's schema.
-    silo : the column that names each row's silo, or the silo that all rows are of.
-    threads : cores to use; all by default. The result does not depend on it.
-    """
+    """Membership and predictive density of the rows of a table."""
     frame = read_table(table)
     places = silo_places(frame, silo, posterior)
     shard = encode(frame, posterior.study.table_schema)

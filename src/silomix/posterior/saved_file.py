@@ -41,10 +41,9 @@ from silomix.messages.container import (
     split,
     validate,
 )
-from silomix.model import draws
+from silomix.model import draws, reading
 from silomix.model.files import replace_file, writing
 from silomix.posterior import global_posterior, verdict
-from silomix.posterior.chains import find_chains
 from silomix.posterior.characterise import spread_of
 from silomix.posterior.membership import PARTS, from_parts, in_parts
 from silomix.study import Study, digest
@@ -106,7 +105,7 @@ class Document(BaseModel):
 
 
 # the records' modules import each other's names for annotations alone
-MODULES = (short_names, messages, draws, global_posterior, verdict)
+MODULES = (short_names, messages, draws, reading, global_posterior, verdict)
 Document.model_rebuild(_types_namespace=dict(ChainMap({"Study": Study}, *map(vars, MODULES))))
 READER = TypeAdapter(Document)
 
@@ -295,7 +294,7 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
         axis: (axis, [("=" if i < levels else " ").join(name) for i, name in enumerate(names)]),
         "variable_name": ("variable_name", [v.name for v in posterior.family.variables]),
     }
-    places = find_chains(posterior)
+    places = global_posterior.find_chains(posterior)
     groups: dict[str, dict[str, Any]] = {}
     for group, name, axes, values in _variables(posterior, axis):
         by_chain = values[places] if group == "posterior" else values[None]
