@@ -18,9 +18,8 @@ from silomix.model.files import (
 from silomix.model.sentences import listing
 from silomix.model.spreadsheet import from_spreadsheet, write_table
 from silomix.posterior.saved_file import SAVED, as_bytes
+from silomix.report import LABELS, PROFILES, SECTIONS, SIZES, write_report
 from silomix.report.display import as_text
-from silomix.report.page import write_report
-from silomix.report.sections import LABELS, PROFILES, SECTIONS, SIZES
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
 from silomix.study import read_study, write_study
 

@@ -16,10 +16,10 @@ from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import number, plural, printable, span
 from silomix.posterior import verdict
 from silomix.posterior.frames import estimates
+from silomix.report import sections
 from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_view, frame_view, make_table
 from silomix.report.run_sections import SHORTEST, about, rows_by_silo
-from silomix.report.sections import sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
