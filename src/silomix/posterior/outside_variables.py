@@ -22,7 +22,7 @@ from silomix.model.reading import (
     read_cells,
     read_table,
 )
-from silomix.model.sentences import ABSENT, at_least, did_you_mean, number, one_of, plural, quoted
+from silomix.model.sentences import at_least, did_you_mean, one_of, quoted
 from silomix.model.suspicions import MOST_LEVELS, like_missing
 from silomix.model.table import encode, load
 from silomix.posterior.frames import Layout, make_frame
@@ -51,8 +51,6 @@ Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str | None]"
 
 # Reference group of each method.
 AGAINST: Mapping[Method, str] = {"averaged": "rest", "labels": "whole"}
-# Variables and levels that are printed; the frame has all.
-MOST_SHOWN = 6
 # Draws to average over: the effect of more is far below the standard errors.
 DRAWS = 25
 # Columns of the tidy frame.
@@ -139,7 +137,10 @@ class Outside:
         return make_frame({name: columns[name] for name in TIDY}, frame_like, self.posterior)
 
     def __repr__(self) -> str:
-        return "\n".join(_describe(self))
+        from silomix.report.cluster_sections import outside_view  # looks upward
+        from silomix.report.display import as_text
+
+        return as_text(outside_view(self)).rstrip()
 
 
 def compare_outside(
@@ -436,63 +437,3 @@ def _read_numbers(name: str, cells: Cells) -> Target:
         warn(DataWarning(f"the table: {odd}: {cure}", na_values=...))
     # a missing cell has the code −1, the last of these
     return Target(name, None, np.array([*map(float, cells.texts), np.nan])[cells.codes])
-
-
-def _describe(outside: Outside) -> Iterator[str]:
-    way = "each row in its most probable cluster"
-    if outside.method == "averaged":
-        way = f"memberships averaged over {plural(outside.draws, 'draw')}"
-    yield f"Outside variables of {plural(outside.posterior.n_clusters, 'cluster')}, {way}"
-    reference, interval = f"minus {AGAINST[outside.method]}", f"{100 * outside.level:g}% interval"
-    width = max(map(len, ("cluster", *outside.posterior.cluster_names)))
-    for item in outside.comparisons[:MOST_SHOWN]:
-        left_out = outside.missing[item.variable]
-        without = f", {left_out:,} of {plural(outside.rows, 'row')} missing" if left_out else ""
-        points = "" if item.level is None else "; differences in points"
-        yield f"\n{item.name} (whole: {value(item.whole, item)}{without}{points})"
-        heads = f"{'rows':>10} {'estimate':>24} {reference:>11} {interval:>20} {'p':>8}"
-        yield f"{'cluster':>{width}} {heads}"
-        lines = zip(outside.posterior.cluster_names, texts(outside, item), strict=True)
-        for name, (rows, mean, change, span, p, differs) in lines:
-            star = " *" if differs else ""
-            yield f"{name:>{width}} {rows:>10} {mean:>24} {change:>11} {span:>20} {p:>8}{star}"
-    n_more = len(outside.comparisons) - MOST_SHOWN
-    if n_more > 0:
-        yield f"\n... and {n_more} more: see .frame()"
-    yield (
-        f"\n* differs from the {AGAINST[outside.method]}: p at most {outside.threshold:.2g}, which "
-        f"keeps the chance of any false alarm in {plural(outside.tests, 'test')} at "
-        f"{100 * outside.error:g}% (Bonferroni)"
-    )
-
-
-def texts(outside: Outside, item: Comparison) -> Iterator[tuple[str, str, str, str, str, bool]]:
-    """Yield the cells of a table of one comparison, cluster by cluster.
-
-    Rows, mean or share with its interval, difference, the interval of that, p value, and whether
-    the difference is significant.
-    """
-    for cluster, p in enumerate(item.p_value):
-        change, lower, upper = (
-            value(part[cluster], item, "+") for part in (item.difference, item.lower, item.upper)
-        )
-        rare = ABSENT if np.isnan(p) else "<0.0001" if p < 0.0001 else f"{p:.4f}"
-        mean, least, most = (
-            value(part[cluster], item)
-            for part in (item.estimate, item.estimate_lower, item.estimate_upper)
-        )
-        rows, estimate = f"{item.rows[cluster]:,.0f}", f"{mean} ({least} to {most})"
-        yield rows, estimate, change, f"{lower} to {upper}", rare, p <= outside.threshold
-
-
-def value(amount: float, item: Comparison, sign: str = "") -> str:
-    """Format a mean with about four digits, or a share in percent; "–" for nan.
-
-    With the sign "+" it is a difference: of shares, in percentage points.
-    """
-    if item.level is not None:
-        return number(100 * amount, f"{sign}.1f") if sign else number(amount, ".1%")
-    numbers = np.abs([item.whole, *item.difference])
-    largest = np.max(numbers, initial=0.0, where=np.isfinite(numbers))
-    decimals = int(np.clip(3 - np.floor(np.log10(largest)), 0, 6)) if largest > 0 else 0
-    return number(amount, f"{sign},.{decimals}f")

@@ -17,7 +17,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from silomix.errors import FileError
+from silomix.errors import FileError, SettingsError
 from silomix.messages.heat_map import LIGHT
 from silomix.model.files import replace_file, writing
 from silomix.model.sentences import amount, percent, plural, printable_lines
@@ -165,6 +165,11 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None, date: s
         left out, the page has no such section.
     date : of the report, if it is to have one.
     """
+    if outside is not None and outside.posterior.n_clusters != posterior.n_clusters:
+        raise SettingsError(
+            f"outside compares {outside.posterior.n_clusters} clusters, and the posterior has "
+            f"{posterior.n_clusters}; call compare_outside with this posterior"
+        )
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset),
         autoescape=True,

@@ -6,19 +6,21 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.console import RenderableType, group
+from rich.text import Text
 
-from silomix.errors import SettingsError
 from silomix.families import KINDS
 from silomix.model.metrics import INTERVAL, highest_density_interval
-from silomix.model.sentences import amount, listing, number, percent, plural
+from silomix.model.sentences import amount, listing, number, percent, plural, printable
 from silomix.posterior import characterise
-from silomix.posterior.outside_variables import AGAINST, Outside, texts, value
+from silomix.posterior.outside_variables import AGAINST, Outside
 from silomix.report.display import (
     LARGEST,
     Cell,
     Picture,
     Table,
     apart_class,
+    as_view,
     bar,
     curve,
     from_lines,
@@ -55,6 +57,8 @@ MOST_LINES = 1000
 MOST_NUMBERS = 200
 # Numbers whose curves are drawn, likewise.
 MOST_CURVES = 30
+# Outside variables that are printed; the frame has all.
+MOST_OUTSIDE = 6
 # Places along a curve, and standard deviations that it shows of every cluster.
 PLACES, REACH = 61, 3.0
 
@@ -365,45 +369,81 @@ def map_picture(posterior: Posterior) -> Picture | None:
     return Picture(drawing, caption, table)
 
 
-def outside_tables(posterior: Posterior, found: Outside) -> list[Table]:
-    """Return a table for each outside variable: what it is in each cluster."""
-    clusters = found.posterior.n_clusters
-    if clusters != posterior.n_clusters:
-        raise SettingsError(
-            f"outside compares {clusters} clusters, and the posterior has {posterior.n_clusters}; "
-            "call compare_outside with this posterior"
-        )
-    groups = groupby(found.comparisons, lambda one: one.variable)
-    return [_outside_table(found, list(group)) for _, group in groups]
+def outside_tables(outside: Outside) -> list[Table]:
+    """Table of each outside variable, by cluster."""
+    groups = groupby(outside.comparisons, lambda item: item.variable)
+    return [_outside_table(outside, list(items)) for _, items in groups]
 
 
-def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
-    """Return the table of a variable's mean, or of its levels, each cluster and then all rows."""
-    first, against = levels[0], AGAINST[found.method]
-    is_mean, missing = first.level is None, found.missing[first.variable]
-    names, interval = found.posterior.cluster_names, f"{100 * found.level:g}% interval"
-    named = ("cluster",) if is_mean else ("cluster", "level")
+def _outside_table(outside: Outside, items: Sequence[Comparison]) -> Table:
+    """Table of a variable's mean, or of its levels, in each cluster and then in all rows."""
+    first, interval = items[0], f"({100 * outside.level:g}% interval)"
+    points = "" if first.level is None else ", points"
+    named = ("cluster",) if len(items) == 1 else ("cluster", "level")
     heads = (
         *named,
         "rows",
-        f"{'mean' if is_mean else 'share'} ({interval})",
-        f"minus the {against}{'' if is_mean else ', points'}",
-        interval,
+        f"{'mean' if first.level is None else 'share'} {interval}",
+        f"minus the {AGAINST[outside.method]}{points} {interval}",
         "",
         "p value",
-        f"differs from the {against}",
     )
     lines: list[tuple[object, ...]] = []
-    ends = np.abs([[one.lower, one.upper] for one in levels])
+    ends = np.abs([[item.lower, item.upper] for item in items])
     reach = np.max(ends, initial=0.0, where=np.isfinite(ends)) or 1.0
-    for one in levels:
-        drawn = zip(one.difference, one.lower, one.upper, strict=True)
-        for name, marks, (*shown, p, differs) in zip(names, drawn, texts(found, one), strict=True):
+    missing = outside.missing[first.variable]
+    for item in items:
+        for cluster, name in enumerate(outside.posterior.cluster_names):
+            mean, least, most = (
+                _outside_text(part[cluster], item)
+                for part in (item.estimate, item.estimate_lower, item.estimate_upper)
+            )
+            marks = item.difference[cluster], item.lower[cluster], item.upper[cluster]
+            change, lower, upper = (_outside_text(value, item, "+") for value in marks)
             picture = whisker(*marks, reach) if np.isfinite(marks).all() else ""
-            said = picture, p, "yes" if differs else ""
-            lines.append((*(name, one.level)[: len(named)], *shown, *said))
-        whole = f"{found.rows - missing:,}", value(one.whole, one)
-        lines.append((*("all", one.level)[: len(named)], *whole, "", "", "", "", ""))
-    left_out = f"; {missing:,} of {found.rows:,} rows left out: no value" if missing else ""
-    caption, left = first.variable + left_out, range(len(named))
-    return from_lines(caption, heads, lines, left=left, kind="outside tall")
+            p = item.p_value[cluster]
+            star = " *" if p <= outside.threshold else ""
+            p_value = ("<0.0001" if p < 0.0001 else number(p, ".4f")) + star
+            shown = f"{mean} ({least} to {most})", f"{change} ({lower} to {upper})", picture
+            rows = f"{item.rows[cluster]:,.0f}"
+            lines.append((*(name, item.level)[: len(named)], rows, *shown, p_value))
+        whole = f"{outside.rows - missing:,}", _outside_text(item.whole, item)
+        lines.append((*("all", item.level)[: len(named)], *whole, "", "", ""))
+    caption = first.name if len(items) == 1 else first.variable
+    if missing:
+        caption += f"; {missing:,} of {outside.rows:,} rows left out: no value"
+    return from_lines(caption, heads, lines, left=range(len(named)), kind="outside tall")
+
+
+def _outside_text(value: float, item: Comparison, sign: str = "") -> str:
+    """Format a mean with about four digits, or a share in percent; "–" for nan.
+
+    With the sign "+" it is a difference: of shares, in percentage points.
+    """
+    if item.level is not None:
+        return number(100 * value, f"{sign}.1f") if sign else number(value, ".1%")
+    numbers = np.abs([item.whole, *item.difference])
+    largest = np.max(numbers, initial=0.0, where=np.isfinite(numbers))
+    decimals = int(np.clip(3 - np.floor(np.log10(largest)), 0, 6)) if largest > 0 else 0
+    return number(value, f"{sign},.{decimals}f")
+
+
+@group()
+def outside_view(outside: Outside) -> Iterator[RenderableType]:
+    """Comparison in outside variables, as a terminal shows it."""
+    way = "each row in its most probable cluster"
+    if outside.method == "averaged":
+        way = f"memberships averaged over {plural(outside.draws, 'draw')}"
+    clusters = plural(outside.posterior.n_clusters, "cluster")
+    yield Text(f"Outside variables of {clusters}, {way}\n")
+    tables = outside_tables(outside)
+    for table in tables[:MOST_OUTSIDE]:
+        yield Text(printable(table.caption))
+        yield as_view(table)
+    if len(tables) > MOST_OUTSIDE:
+        yield Text(f"... and {len(tables) - MOST_OUTSIDE} more: see .frame()\n")
+    yield Text(
+        f"* differs from the {AGAINST[outside.method]}: p at most {outside.threshold:.2g}, "
+        "which keeps the chance of any false alarm in "
+        f"{plural(outside.tests, 'test')} at {100 * outside.error:g}% (Bonferroni)"
+    )
