@@ -11,30 +11,15 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from silomix.errors import DataError, DataWarning, SettingsError, warn
+from silomix.model import reading
 from silomix.model.metrics import cluster_numbers
-from silomix.model.reading import (
-    NUMBER,
-    Cells,
-    Table,
-    declared_levels,
-    find_column,
-    missing_texts,
-    read_cells,
-    read_table,
-)
 from silomix.model.sentences import at_least, did_you_mean, one_of, quoted
 from silomix.model.suspicions import MOST_LEVELS, like_missing
 from silomix.model.table import encode, load
+from silomix.posterior import outside_estimates as estimates
 from silomix.posterior.frames import Layout, make_frame
 from silomix.posterior.membership import ELSEWHERE, encoded_membership, silo_places
-from silomix.posterior.outside_estimates import (
-    Comparison,
-    Target,
-    compare_labels,
-    compare_memberships,
-    fit_multinomial,
-    pooled_error,
-)
+from silomix.posterior.outside_estimates import Comparison, Target
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:
@@ -145,7 +130,7 @@ class Outside:
 
 def compare_outside(
     posterior: Posterior,
-    table: Table,
+    table: reading.Table,
     columns: Columns,
     silo: str | None = None,
     *,
@@ -211,7 +196,7 @@ def compare_outside(
         raise SettingsError('labels are for method="labels"; leave them out, or set it')
     if method == "averaged" and posterior.n_draws < 2:
         raise SettingsError("averaging needs two draws or more; give {method}", method="labels")
-    frame, used, clusters = read_table(table), 0, posterior.n_clusters
+    frame, used, clusters = reading.read_table(table), 0, posterior.n_clusters
     targets = read_outside(frame, columns, na_values)
     missing = {target.variable: int(np.isnan(target.values).sum()) for target in targets}
     check_outside(posterior, missing, silo)
@@ -224,12 +209,12 @@ def compare_outside(
                 f"labels has {len(numbers)} rows and goes up to {numbers.max()}; give one for each "
                 f"of the table's {len(frame)} rows, from 0 to {clusters - 1}"
             )
-        results = [compare_labels(target, numbers, clusters, level) for target in targets]
+        results = [estimates.compare_labels(target, numbers, clusters, level) for target in targets]
     else:
         used = min(at_least("draws", draws, 2), posterior.n_draws)
         places = silo_places(frame, silo, posterior)
         memberships = memberships_by_draw(posterior, frame, places, used, threads)
-        results = compare_memberships(targets, memberships, level)
+        results = estimates.compare_memberships(targets, memberships, level)
     return Outside(
         posterior=posterior,
         comparisons=tuple(results),
@@ -243,7 +228,7 @@ def compare_outside(
 
 def regress_membership(
     posterior: Posterior,
-    table: Table,
+    table: reading.Table,
     covariates: Columns,
     *,
     reference: int = 0,
@@ -293,7 +278,7 @@ def regress_membership(
             f"reference is {reference!r}; give a cluster's number, from 0 to {clusters - 1}; there "
             "must be two or more"
         )
-    frame = read_table(table)
+    frame = reading.read_table(table)
     targets = read_outside(frame, covariates, na_values)
     groups = [list(group) for _, group in groupby(targets, lambda target: target.variable)]
     check_outside(posterior, [target.variable for target in targets], None)
@@ -310,9 +295,9 @@ def regress_membership(
     flat = replace(posterior, weights=np.ones_like(posterior.weights) / clusters)
     count, places = at_least("draws", draws, 2), np.full(len(frame), ELSEWHERE)
     evidence = memberships_by_draw(flat, frame, places, count, threads)
-    fits = [fit_multinomial(design, e[seen], reference) for e in evidence]
+    fits = [estimates.fit_multinomial(design, e[seen], reference) for e in evidence]
     estimate, variance = (np.array(part) for part in zip(*fits, strict=True))
-    error, freedom = pooled_error(estimate, variance, np.full_like(estimate, np.inf))
+    error, freedom = estimates.pooled_error(estimate, variance, np.full_like(estimate, np.inf))
     middle = estimate.mean(axis=0)
     half = stdtrit(freedom, 0.5 + level / 2) * error
     # a constant far from the data may be beyond what floats hold
@@ -385,20 +370,20 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns, na_values: Any = No
     kinds = names if isinstance(names, Mapping) else dict.fromkeys(names)
     if not kinds:
         raise SettingsError("columns is empty; name at least one column to compare")
-    blanks = missing_texts(na_values, frame.columns)
+    blanks = reading.missing_texts(na_values, frame.columns)
     return [target for name in kinds for target in _read_column(frame, name, kinds[name], blanks)]
 
 
 def _read_column(
     frame: nw.DataFrame[Any], name: str, kind: str | None, blanks: Mapping[str, tuple[str, ...]]
 ) -> list[Target]:
-    column, where = find_column(frame, name, "to compare"), f"the table: column {name!r}"
-    cells = read_cells(column, where, blanks[name])
+    column, where = reading.find_column(frame, name, "to compare"), f"the table: column {name!r}"
+    cells = reading.read_cells(column, where, blanks[name])
     if len(cells.texts) < 2:
         only = f"the one value {cells.texts[0]!r}" if cells.texts else "no value at all"
         raise DataError(f"{where} has {only}, so no cluster can differ in it; leave it out")
-    words = [text for text in cells.texts if not NUMBER.fullmatch(text)]
-    declared = declared_levels(frame, name) is not None
+    words = [text for text in cells.texts if not reading.NUMBER.fullmatch(text)]
+    declared = reading.declared_levels(frame, name) is not None
     if kind is None:
         kind = "levels" if words or declared or len(cells.texts) == 2 else "mean"
     if kind == "mean" and words:
@@ -431,7 +416,7 @@ def _read_column(
     ]
 
 
-def _read_numbers(name: str, cells: Cells) -> Target:
+def _read_numbers(name: str, cells: reading.Cells) -> Target:
     if odd := like_missing(name, cells, is_number=True):
         cure = "taken as they stand; if they mean a missing cell, give {na_values}"
         warn(DataWarning(f"the table: {odd}: {cure}", na_values=...))

@@ -28,19 +28,8 @@ from safetensors.numpy import save as save_arrays
 from silomix import messages
 from silomix.errors import FileError, MessageError, MissingDependency, SettingsError
 from silomix.kernels import arrays as short_names
-from silomix.messages.container import (
-    FLOATS,
-    INTEGERS,
-    LARGEST_MESSAGE,
-    PLACE_IN_LIST,
-    Array,
-    Arrays,
-    join,
-    load_arrays,
-    read_json,
-    split,
-    validate,
-)
+from silomix.messages import container
+from silomix.messages.container import Array, Arrays
 from silomix.model import draws, reading
 from silomix.model.files import replace_file, writing
 from silomix.posterior import global_posterior, verdict
@@ -65,15 +54,15 @@ GZIP = 31
 UNFOLDS, ALWAYS = 100, 300_000_000
 # Largest share: draws in float32 that were added up may be a little above one.
 TOP = 1.001
-SINGLES, DOUBLES = FLOATS[:1], FLOATS[1:]
+SINGLES, DOUBLES = container.FLOATS[:1], container.FLOATS[1:]
 
 # Arrays by attribute of the posterior, of which lists have one for each silo.
 ARRAYS = {
     "weights": Array("draw cluster", SINGLES, 0, TOP),
     "weights_by_silo": Array("draw silo cluster", SINGLES, 0, TOP),
     "profile_draws": Array("draw cluster parameter", SINGLES, 0, TOP),
-    "correspondence.groups": Array("own_cluster", INTEGERS, 0),
-    "correspondence.sizes": Array("own_cluster", INTEGERS, 0),
+    "correspondence.groups": Array("own_cluster", container.INTEGERS, 0),
+    "correspondence.sizes": Array("own_cluster", container.INTEGERS, 0),
     "correspondence.confidence": Array("local_cluster local_cluster", DOUBLES, 0, TOP),
     "silo_weights.weights": Array("silo", DOUBLES, 0, TOP),
     "silo_weights.profiles": Array("silo cluster", DOUBLES, 0, TOP),
@@ -82,8 +71,8 @@ ARRAYS = {
     ),
     "silo_profiles.parameters": Array("silo_draw silo cluster parameter", SINGLES, 0, TOP),
     "assignment.membership": Array("row cluster", ("uint16",), 0, PARTS),
-    "assignment.silos": Array("row", INTEGERS, 0),
-    "assignment.missing": Array("silo variable", INTEGERS, 0),
+    "assignment.silos": Array("row", container.INTEGERS, 0),
+    "assignment.missing": Array("silo variable", container.INTEGERS, 0),
     "diagnostics.elbo": Array("step"),
     "diagnostics.polish.values.log_likelihood": Array("round"),
     "diagnostics.polish.values.movement": Array("check finding"),
@@ -141,11 +130,11 @@ def _separate(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
     if posterior.assignment is not None:
         own["assignment"] = replace(posterior.assignment, ids=None)  # a file is handed on
     stored = {part.name: getattr(posterior, part.name) for part in fields(posterior)}
-    return split(stored | own, "", arrays), arrays
+    return container.split(stored | own, "", arrays), arrays
 
 
 def _declared(path: str) -> Array:
-    return ARRAYS[PLACE_IN_LIST.sub("", path)]
+    return ARRAYS[container.PLACE_IN_LIST.sub("", path)]
 
 
 def _shared(arrays: Arrays, name: str) -> NDArray[Any]:
@@ -179,8 +168,8 @@ def load(path: str | Path) -> Posterior:
             membership = from_parts(arrays["assignment.membership"])
             labels = {"assignment.labels": membership.argmax(axis=1)}
             arrays |= labels | {"assignment.membership": membership}
-        given = {"posterior": join(document, "", arrays)}
-        posterior: Posterior = validate(READER, given).posterior
+        given = {"posterior": container.join(document, "", arrays)}
+        posterior: Posterior = container.validate(READER, given).posterior
         _check_records(posterior, arrays)
     except OSError as error:
         raise FileError(f"{source} cannot be read: {error.strerror}; check the path") from None
@@ -199,12 +188,12 @@ def load(path: str | Path) -> Posterior:
 def _unpack(content: bytes) -> tuple[dict[str, Any], Arrays]:
     """Return the document and the arrays; refuse what unfolds to more than it should."""
     unfolding = zlib.decompressobj(wbits=GZIP)
-    most = min(max(UNFOLDS * len(content), ALWAYS), LARGEST_MESSAGE)
+    most = min(max(UNFOLDS * len(content), ALWAYS), container.LARGEST_MESSAGE)
     whole = unfolding.decompress(content, most)
     if unfolding.unconsumed_tail or unfolding.unused_data or not unfolding.eof:
         raise FileError("it ends early, or claims to hold more than it does")
-    arrays = load_arrays(whole)
-    document = read_json(arrays.pop(DOCUMENT).tobytes())
+    arrays = container.load_arrays(whole)
+    document = container.read_json(arrays.pop(DOCUMENT).tobytes())
     head = {name: document.pop(name, None) for name in HEAD}
     if head != HEAD:
         raise FileError(f"it calls itself {head!r:.80}, and this silomix reads {HEAD}")
@@ -217,7 +206,7 @@ def _check_arrays(arrays: Arrays, study: Study) -> None:
     sizes = {"silo": len(study.silos), "parameter": int(family.starts[-1]), "finding": 4}
     sizes |= {"variable": len(family.variables), "cluster": arrays["weights"].shape[1]}
     for name, array in arrays.items():
-        declared, field = _declared(name), PLACE_IN_LIST.sub("", name)
+        declared, field = _declared(name), container.PLACE_IN_LIST.sub("", name)
         is_number = "parameter" in declared.axes and not family.is_categorical
         if is_number:
             declared = replace(declared, least=Array.least, most=Array.most)

@@ -23,8 +23,9 @@ from silomix.model.files import replace_file, writing
 from silomix.model.sentences import amount, percent, plural, printable_lines
 from silomix.posterior import Posterior, characterise
 from silomix.report import cluster_sections as clusters
+from silomix.report import display
 from silomix.report import run_sections as run
-from silomix.report.display import DARK, STEPS, apart_class, heat_rules
+from silomix.report.display import DARK, apart_class, heat_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -186,7 +187,7 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None, date: s
         sections=sections(posterior, outside),
         compared=outside,
         plural=plural,
-        steps=STEPS,
+        display=display,
         characterise=characterise,
         date=date,
         **_frame(),

@@ -14,22 +14,8 @@ from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import amount, listing, number, percent, plural, printable
 from silomix.posterior import characterise
 from silomix.posterior.outside_variables import AGAINST, Outside
-from silomix.report.display import (
-    LARGEST,
-    Cell,
-    Picture,
-    Table,
-    apart_class,
-    as_view,
-    bar,
-    curve,
-    from_lines,
-    heat_class,
-    make_table,
-    map_chart,
-    shown_name,
-    whisker,
-)
+from silomix.report import display
+from silomix.report.display import Cell, Picture, Table, from_lines, make_table
 from silomix.report.run_sections import rows_by_silo
 
 if TYPE_CHECKING:
@@ -112,7 +98,7 @@ def sizes_table(posterior: Posterior) -> Table:
     columns[f"{INTERVAL:.0%} interval"] = intervals
     if silo_rows is not None:
         columns["expected rows"] = (sizes["mean"] * sum(silo_rows)).map("{:,.0f}".format)
-    columns[""] = [bar(*line) for line in scaled.to_numpy()]
+    columns[""] = [display.bar(*line) for line in scaled.to_numpy()]
     return make_table(caption, columns)
 
 
@@ -120,7 +106,7 @@ def kinds_sentences(posterior: Posterior) -> Iterator[str]:
     """Yield which variables were taken as numbers."""
     schema = posterior.study.table_schema
     if schema.numbers and not schema.of_parameters:
-        named = listing([f"{shown_name(one)} ({one.kind})" for one in schema.numbers])
+        named = listing([f"{display.shown_name(one)} ({one.kind})" for one in schema.numbers])
         others = "; the others as categories" if schema.categories else ""
         yield f"Taken as numbers: {named}{others}."
 
@@ -219,7 +205,7 @@ def heat_map(posterior: Posterior) -> dict[str, Any]:
     contrast = characterise.Contrast(*(part[..., shares] for part in posterior.contrasts))
     draws = posterior.profile_draws[:, :, shares]
     strength = np.abs(contrast.scaled).max(axis=0)
-    largest = float(np.clip(strength.max(), 0.5, LARGEST))
+    largest = float(np.clip(strength.max(), 0.5, display.LARGEST))
     shown = np.sort(np.argsort(-strength, kind="stable")[:MOST_LINES])
     # of two levels, the first mirrors the second, and is shown when asked for
     first = ~family.tells()[shares]
@@ -237,7 +223,7 @@ def heat_map(posterior: Posterior) -> dict[str, Any]:
             "kind": f"{'mirror ' if first[column] else ''}{'differs' if sure[column] else ''}",
             "whole": _short(contrast.whole[column]),
             "cells": [
-                (_short(mean), f"{heat_class(mean)} {apart_class(scaled, largest)}")
+                (_short(mean), f"{display.heat_class(mean)} {display.apart_class(scaled, largest)}")
                 for mean, scaled in both
             ],
         }
@@ -315,11 +301,11 @@ def numbers_table(posterior: Posterior) -> Table:
     """Return mean and spread of each number in each cluster, coloured by the scaled difference."""
 
     def line(variable: Variable, parameters: Floats, scaled: Floats) -> Iterator[Cell]:
-        yield Cell(shown_name(variable))
+        yield Cell(display.shown_name(variable))
         family = KINDS[variable.kind]((variable,))
         placed = [0, *(order + 1)]
         means, spreads = parameters[placed, 0], family.spread(parameters)[placed, 0]
-        heat = ["", *map(apart_class, scaled[order])]
+        heat = ["", *map(display.apart_class, scaled[order])]
         for mean, sd, colour in zip(means, spreads, heat, strict=True):
             # where the mean is all there is, the spread follows from it
             note = f"sd {amount(sd)}" if len(family.parameter_words) > 1 else ""
@@ -340,8 +326,8 @@ def curves_table(posterior: Posterior) -> Table:
     order = characterise.likeness_order(posterior.contrasts, posterior.family)
     for variable, parameters, _ in find_numbers(posterior, MOST_CURVES):
         x, heights = densities(variable, parameters[1:])
-        name = Cell(shown_name(variable), note=f"{amount(x[0])} to {amount(x[-1])}")
-        lines.append([name, *(curve(x, heights[c], sizes @ heights) for c in order)])
+        name = Cell(display.shown_name(variable), note=f"{amount(x[0])} to {amount(x[-1])}")
+        lines.append([name, *(display.curve(x, heights[c], sizes @ heights) for c in order)])
     caption = "Distributions of the numbers in each cluster, in front of that of all rows"
     heads = ["variable", *(posterior.cluster_names[c] for c in order)]
     return from_lines(caption, heads, lines, kind="grid tall")
@@ -364,7 +350,7 @@ def map_picture(posterior: Posterior) -> Picture | None:
     x, y = ([number(place, "+.2f") for place in places] for places in found.centres.T)
     names = posterior.cluster_names
     lie = {"cluster": names, "axis 1": x, "axis 2": y}
-    drawing = map_chart(found, shares, names, caption)
+    drawing = display.map_chart(found, shares, names, caption)
     table = make_table("Where the clusters lie", lie)
     return Picture(drawing, caption, table)
 
@@ -400,7 +386,7 @@ def _outside_table(outside: Outside, items: Sequence[Comparison]) -> Table:
             )
             marks = item.difference[cluster], item.lower[cluster], item.upper[cluster]
             change, lower, upper = (_outside_text(value, item, "+") for value in marks)
-            picture = whisker(*marks, reach) if np.isfinite(marks).all() else ""
+            picture = display.whisker(*marks, reach) if np.isfinite(marks).all() else ""
             p = item.p_value[cluster]
             star = " *" if p <= outside.threshold else ""
             p_value = ("<0.0001" if p < 0.0001 else number(p, ".4f")) + star
@@ -439,7 +425,7 @@ def outside_view(outside: Outside) -> Iterator[RenderableType]:
     tables = outside_tables(outside)
     for table in tables[:MOST_OUTSIDE]:
         yield Text(printable(table.caption))
-        yield as_view(table)
+        yield display.as_view(table)
     if len(tables) > MOST_OUTSIDE:
         yield Text(f"... and {len(tables) - MOST_OUTSIDE} more: see .frame()\n")
     yield Text(

@@ -33,22 +33,13 @@ from silomix.model.sentences import (
 from silomix.posterior import verdict
 from silomix.posterior.characterise import spread
 from silomix.posterior.frames import no_drift
-from silomix.report.display import (
-    Cell,
-    Picture,
-    Table,
-    bar,
-    from_lines,
-    heat_lines,
-    line_chart,
-    make_table,
-)
+from silomix.report import display
+from silomix.report.display import Cell, Picture, Table, from_lines, heat_lines, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from silomix.kernels.arrays import Floats, Reals
-    from silomix.messages import ReleasedDiagnostics
     from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
     from silomix.study.registry import Method
@@ -143,12 +134,13 @@ def runs_table(posterior: Posterior) -> Table:
     # a policy with rules lets only bounds out, and no number of sweeps
     least, most = (["" if run.sweeps else sign for run in found] for sign in ("≥ ", "≤ "))
     ess = [number(fewest_draws(run.ess.values()), ".0f") for run in found]
+    rhats = [worst_rhat(run.rhat.values()) for run in found]
     prior = [max(run.prior_draws, 0 if run.sweeps else PRIOR_DRAWS_ALLOWED) for run in found]
     columns = {
         "run": runs,
         "sweeps": [f"{run.sweeps:,}" if run.sweeps else ABSENT for run in found],
         "agreement": [f"{sign}{run.agreement:.2f}" for sign, run in zip(least, found, strict=True)],
-        "R-hat": map(_rhat_shown, found),
+        "R-hat": [ABSENT if np.isnan(rhat) else rhat_words(rhat, 3) for rhat in rhats],
         "effective draws": [
             text if text == ABSENT else sign + text for sign, text in zip(least, ess, strict=True)
         ],
@@ -156,13 +148,6 @@ def runs_table(posterior: Posterior) -> Table:
     }
     caption = "How each run mixed: its worst R-hat and fewest effective draws"
     return make_table(caption, columns, kind="whole-names")
-
-
-def _rhat_shown(run: ReleasedDiagnostics) -> str:
-    rhat = worst_rhat(run.rhat.values())
-    if np.isnan(rhat):
-        return ABSENT
-    return rhat_words(rhat, 3)
 
 
 def find_traces(diagnostics: PosteriorDiagnostics) -> dict[str, Reals]:
@@ -181,7 +166,7 @@ def trace_picture(name: str, posterior: Posterior) -> Picture | None:
     caption = f"{title}: {what} from {amount(values[0])} to {amount(values[-1])}."
     shown = np.unique(np.linspace(0, len(values) - 1, MOST_TRACED).astype(int))
     columns = {along: shown + 1, "value": map(amount, values[shown])}
-    drawing = line_chart(values, name=caption, along=along)
+    drawing = display.line_chart(values, name=caption, along=along)
     return Picture(drawing, caption, make_table(title, columns))
 
 
@@ -258,7 +243,7 @@ def silos_table(posterior: Posterior) -> Table:
         columns["clusters found"] = [len(group) for group in match.groups]
     if found is not None:
         columns["λ"] = [f"{weight:.3f}" for weight in found.weights]
-        columns[""] = [bar(weight) for weight in found.weights / found.weights.max()]
+        columns[""] = [display.bar(weight) for weight in found.weights / found.weights.max()]
     caption = "The silos" if found is None else "The silos; λ: their influence on clusters' sizes"
     return make_table(caption, columns, kind="tall")
 
@@ -406,7 +391,7 @@ def drift_table(posterior: Posterior) -> Table | None:
         note = "κ ∞" if np.isinf(kappa) else f"κ {kappa:,.3g}"
         yield Cell(f"{at:{form}}" + ("" if of_all else f" {word}"), note=note)
         yield span(low, high, form)
-        yield bar(*ends / largest)
+        yield display.bar(*ends / largest)
         highest, lowest = (
             f"{written(found[k])} in {found[f'{k}_silo']}" for k in ("highest", "lowest")
         )
