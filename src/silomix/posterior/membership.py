@@ -13,11 +13,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from silomix.errors import DataError, DataWarning, SettingsError, warn
 from silomix.families.rows import Rows
 from silomix.kernels.likelihood import RowMembership
-from silomix.model.reading import Cells, Table, read_cells, read_table
+from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.model.table import encode
 from silomix.posterior.frames import make_frame
@@ -137,8 +138,7 @@ def labels_frame(
         id = read_ids(frame, id) if isinstance(id, str) else id
         silos = np.full(len(frame), None, dtype=object)
         if silo is not None:
-            cells = row_silos(frame, silo, posterior)
-            silos = np.array([*cells.texts, None], dtype=object)[cells.codes]
+            silos = row_silos(frame, silo, posterior)
         membership = to_four_decimals(posterior.membership(frame, silo, threads=threads))
     columns = label_columns(silos, membership, id, probabilities=probabilities)
     return make_frame(columns, frame_like, posterior)
@@ -229,25 +229,22 @@ def silo_places(frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior
             )
             warn(DataWarning(text, silo=name))
         return np.full(len(frame), ELSEWHERE)
-    cells = row_silos(frame, silo, posterior)
-    indices = {name: place for place, name in enumerate(posterior.silos)}
-    # a missing cell has the code −1, the last of these
-    places = np.array([*(indices.get(text, ELSEWHERE) for text in cells.texts), ELSEWHERE])
-    by_row = places[cells.codes]
-    if (by_row == ELSEWHERE).any():
-        unknown = sorted(text for text in cells.texts if text not in indices)
+    names = row_silos(frame, silo, posterior)
+    places = pd.Index(posterior.silos).get_indexer(pd.Index(names))
+    unknown = places == ELSEWHERE
+    if unknown.any():
         logger.warning(
             "%d rows are of silos that were not fitted (%s): overall weights and profiles are used",
-            np.count_nonzero(by_row == ELSEWHERE),
-            quoted(unknown) or "blank",
+            np.count_nonzero(unknown),
+            quoted(sorted({*names[unknown]} - {None})) or "blank",
         )
-    return by_row
+    return places
 
 
-def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Cells:
-    """Silo of each row: from the column `silo`, or that silo for all rows.
+def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Array:
+    """Name of each row's silo, from the column `silo`, or that silo for all rows: (row,).
 
-    A column that is a variable of the study names no silos.
+    It is None where the cell is missing. A column that is a variable of the study names no silos.
 
     Raises
     ------
@@ -257,9 +254,11 @@ def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Cell
     silo = str(silo)
     columns = [name for name in frame.columns if name not in _variables(posterior)]
     if silo in columns:
-        return read_cells(frame.get_column(silo), f"the silo column {silo!r}")
+        cells = read_cells(frame.get_column(silo), f"the silo column {silo!r}")
+        # a missing cell has the code −1, the last of these
+        return np.array([*cells.texts, None], dtype=object)[cells.codes]
     if silo in posterior.silos:
-        return Cells([silo], np.zeros(len(frame), dtype=np.int64))
+        return np.full(len(frame), silo, dtype=object)
     raise DataError(
         f"{silo!r} is neither a column of the table that names silos nor a silo of the posterior"
         f"{did_you_mean(silo, [*posterior.silos, *columns])}, whose silos are "

@@ -199,45 +199,41 @@ def traits_table(posterior: Posterior) -> Table:
 
 
 def heat_map(posterior: Posterior) -> dict[str, Any]:
-    """Return the lines of a heat map, and their numbers for the script that sorts them."""
-    family, shares = posterior.family, posterior.family.shares()
-    order = characterise.likeness_order(posterior.contrasts, family)
-    contrast = characterise.Contrast(*(part[..., shares] for part in posterior.contrasts))
-    draws = posterior.profile_draws[:, :, shares]
-    strength = np.abs(contrast.scaled).max(axis=0)
+    """Lines of a heat map, and their numbers for the script that sorts them."""
+    order = characterise.likeness_order(posterior.contrasts, posterior.family)
+    strength = np.abs(posterior.contrasts.scaled[:, : len(posterior.levels)]).max(axis=0)
     largest = float(np.clip(strength.max(), 0.5, display.LARGEST))
     shown = np.sort(np.argsort(-strength, kind="stable")[:MOST_LINES])
+    whole, scaled, above, high, low = (part[..., shown] for part in posterior.contrasts)
+    differs = np.maximum(high, low).max(axis=0) >= characterise.PROBABILITY
     # of two levels, the first mirrors the second, and is shown when asked for
-    first = ~family.tells()[shares]
-    sure = np.maximum(contrast.high, contrast.low).max(axis=0) >= characterise.PROBABILITY
-    means = draws.mean(axis=0, dtype=np.float64)
-    lower, upper = highest_density_interval(draws[:, :, shown], INTERVAL)
+    mirrors, draws = ~posterior.family.tells()[shown], posterior.profile_draws[:, :, shown]
+    mean = draws.mean(axis=0, dtype=np.float64)
+    lower, upper = highest_density_interval(draws, INTERVAL)
+    by_cluster = {"lower": lower, "upper": upper, "mean": mean, "above": above}
     silo_rows, weights = rows_by_silo(posterior), posterior.weights.mean(axis=0, dtype=np.float64)
-    parts = {"lower": lower, "upper": upper, "mean": means[:, shown]}
-    parts |= {"above": contrast.above[:, shown]}
 
-    def line(column: int) -> dict[str, Any]:
-        both = zip(means[order, column], contrast.scaled[order, column], strict=True)
-        return {
-            "name": posterior.levels[column],
-            "kind": f"{'mirror ' if first[column] else ''}{'differs' if sure[column] else ''}",
-            "whole": _short(contrast.whole[column]),
-            "cells": [
-                (_short(mean), f"{display.heat_class(mean)} {display.apart_class(scaled, largest)}")
-                for mean, scaled in both
-            ],
-        }
+    def cell(mean: float, scaled: float) -> tuple[str, str]:
+        return _short(mean), f"{display.heat_class(mean)} {display.apart_class(scaled, largest)}"
 
     return {
-        "lines": [line(column) for column in shown],
+        "lines": [
+            {
+                "name": posterior.levels[column],
+                "kind": "mirror " * int(mirrors[line]) + "differs" * int(differs[line]),
+                "whole": _short(whole[line]),
+                "cells": list(map(cell, mean[order, line], scaled[order, line])),
+            }
+            for line, column in enumerate(shown)
+        ],
         "largest": largest,
         "data": {
             "draws": posterior.n_draws,
             "names": [posterior.cluster_names[cluster] for cluster in order],
             "rows": None if silo_rows is None else _rounded(weights[order], sum(silo_rows)),
-            "scaled": _rounded(contrast.scaled[order][:, shown].T, 1e2),
-            "whole": _rounded(contrast.whole[shown], 1e4),
-            **{name: _rounded(part[order].T, 1e4) for name, part in parts.items()},
+            "scaled": _rounded(scaled[order].T, 1e2),
+            "whole": _rounded(whole, 1e4),
+            **{name: _rounded(part[order].T, 1e4) for name, part in by_cluster.items()},
         },
     }
 
