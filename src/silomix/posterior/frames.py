@@ -273,17 +273,17 @@ def drift(posterior: Posterior, level: float = 0.95, *, frame_like: object = Non
     >>> posterior.drift()[["variable", "same", "spread"]].shape
     (10, 3)
     """
-    own, family = posterior.silo_profiles, posterior.family
-    if own is None:
+    drawn, family = posterior.silo_profiles, posterior.family
+    if drawn is None:
         raise SilomixError(f"this posterior has no drift: {no_drift(posterior)}")
     # quantiles that are draws: between a finite one and infinity there is nothing to interpolate
     at = [0.5, (1 - level) / 2, (1 + level) / 2]
-    kappa, lower, upper = np.quantile(own.kappa, at, axis=0, method="inverted_cdf")
-    same, interval = np.isinf(own.kappa).mean(axis=0), f"{100 * level:g}% equal-tailed"
-    if len(own.kappa) == 1:
+    kappa, lower, upper = np.quantile(drawn.kappa, at, axis=0, method="inverted_cdf")
+    same, interval = np.isinf(drawn.kappa).mean(axis=0), f"{100 * level:g}% equal-tailed"
+    if len(drawn.kappa) == 1:
         lower, upper, same = np.full((3, len(kappa)), np.nan)
         interval = "point value"
-    means = own.parameters.mean(axis=0, dtype=np.float64)
+    means = drawn.parameters.mean(axis=0, dtype=np.float64)
     cluster, column = _most_apart(means, family)
     # in the units of the study, in which numbers can be compared with each other
     gap = np.ptp(means[:, cluster, column], axis=0)
@@ -389,7 +389,7 @@ def _most_apart(means: Floats, family: Product) -> tuple[Ints, Ints]:
 
 
 def no_drift(posterior: Posterior) -> str:
-    """Return why the silos of a posterior have no profiles of their own, and what to do."""
+    """Reason why the silos of a posterior have no profiles of their own, and advice."""
     if len(posterior.silos) == 1:
         return "it has a single silo, and no other to differ from"
     if posterior.study.model.drift == "none":

@@ -86,7 +86,7 @@ MISFITS = (AttributeError, LookupError, TypeError, ValueError, SafetensorError, 
 
 
 class Document(BaseModel):
-    """What pydantic needs to check a posterior's records and to make them."""
+    """Model with which pydantic checks a posterior's records, and makes them."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
@@ -108,7 +108,7 @@ def save(posterior: Posterior, path: str | Path) -> Path:
 
 
 def as_bytes(posterior: Posterior) -> bytes:
-    """Return what is in the file of a posterior."""
+    """Content of the file of a posterior."""
     document, arrays = _separate(posterior)
     if "assignment.membership" in arrays:
         del arrays["assignment.labels"]
@@ -116,8 +116,8 @@ def as_bytes(posterior: Posterior) -> bytes:
     for name, array in arrays.items():
         arrays[name] = array.astype(_declared(name).dtypes[0], copy=False)
     for name in SHARED.keys() & arrays.keys():
-        own = arrays[name]
-        arrays[name] = np.where(own == _shared(arrays, name), np.float32("nan"), own)
+        values = arrays[name]
+        arrays[name] = np.where(values == _shared(arrays, name), np.float32("nan"), values)
     text = json.dumps(HEAD | document, ensure_ascii=False, allow_nan=False).encode()
     content = save_arrays(arrays | {DOCUMENT: np.frombuffer(text, np.uint8)})
     return zlib.compress(content, wbits=GZIP)
@@ -168,8 +168,8 @@ def load(path: str | Path) -> Posterior:
             membership = from_parts(arrays["assignment.membership"])
             labels = {"assignment.labels": membership.argmax(axis=1)}
             arrays |= labels | {"assignment.membership": membership}
-        given = {"posterior": container.join(document, "", arrays)}
-        posterior: Posterior = container.validate(READER, given).posterior
+        parts = {"posterior": container.join(document, "", arrays)}
+        posterior: Posterior = container.validate(READER, parts).posterior
         _check_records(posterior, arrays)
     except OSError as error:
         raise FileError(f"{source} cannot be read: {error.strerror}; check the path") from None
@@ -223,9 +223,9 @@ def _check_arrays(arrays: Arrays, study: Study) -> None:
             shape = f"has the shape {array.shape}, and {fits} would fit the rest: {sizes}"
             raise FileError(f"its array {name!r} {problem or shape}")
     draws, kappas, some = (sizes.get(f"{of}draw", 1) for of in ("", "kappa_", "silo_"))
-    own = [length for axis, length in sizes.items() if axis.startswith("own_cluster")]
-    possible = kappas in {1, draws} and 1 <= some <= draws and sizes["cluster"] > 0 and all(own)
-    if not possible or sum(own) != sizes.get("local_cluster", sum(own)):
+    counts = [length for axis, length in sizes.items() if axis.startswith("own_cluster")]
+    possible = kappas in {1, draws} and 1 <= some <= draws and sizes["cluster"] > 0 and all(counts)
+    if not possible or sum(counts) != sizes.get("local_cluster", sum(counts)):
         raise FileError(f"its arrays cannot have the lengths {sizes}")
 
 
@@ -306,18 +306,18 @@ def _variables(
     posterior: Posterior, axis: str
 ) -> Iterator[tuple[str, str, list[str], NDArray[Any]]]:
     """Yield the variables of the tree: group, name, axes, and values without the axis of chains."""
-    draw, own, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
+    draw, drifting, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
     # the variable with all axes first: arviz-stats 0.8 mixes up the lines of a summary of several
     # variables if their axes first appear in another order
     yield "posterior", "weights_by_silo", [*draw, "silo", "cluster"], posterior.weights_by_silo
     yield "posterior", "weights", [*draw, "cluster"], posterior.weights
     profiles = "probabilities" if axis == "level" else "parameters"
     yield "posterior", profiles, [*draw, "cluster", axis], posterior.parameters
-    if own is not None:
+    if drifting is not None:
         axes, described = [*draw, "silo", "cluster", axis], posterior.family.describe
-        yield "last_draws", f"{profiles}_by_silo", axes, described(own.parameters)
+        yield "last_draws", f"{profiles}_by_silo", axes, described(drifting.parameters)
         # κ itself is infinite where silos are alike, which no figure can show
-        spread = spread_of(own.kappa, posterior.family)
+        spread = spread_of(drifting.kappa, posterior.family)
         if len(spread) == posterior.n_draws:
             yield "posterior", "spread", [*draw, "variable_name"], spread
         else:

@@ -223,10 +223,10 @@ def _hashed(text: str) -> str:
 
 def notebook_view(posterior: Posterior) -> str:
     """Return HTML: clusters across with their shares, what differs most between them down."""
-    found, means = posterior.contrasts, clusters.profile_means(posterior)
-    order, family = characterise.likeness_order(found, posterior.family), posterior.family
+    contrasts, means = posterior.contrasts, clusters.profile_means(posterior)
+    order, family = characterise.likeness_order(contrasts, posterior.family), posterior.family
     shown = np.flatnonzero(family.tells())
-    strength = np.abs(found.scaled[:, shown]).max(axis=0)
+    strength = np.abs(contrasts.scaled[:, shown]).max(axis=0)
     lines = shown[np.argsort(-strength, kind="stable")[:MOST_LINES]]
     shares = posterior.weights.mean(axis=0, dtype=np.float64)
 
@@ -239,9 +239,9 @@ def notebook_view(posterior: Posterior) -> str:
     for column in lines:
         joint, form = (" = ", percent) if family.shares()[column] else (" ", amount)
         name = joint.join(posterior.parameter_names[column])
-        heat = map(apart_class, found.scaled[order, column])
+        heat = map(apart_class, contrasts.scaled[order, column])
         cells = zip(map(form, means[order, column]), heat, strict=True)
-        rows.append(row("td", [(name, ""), (form(found.whole[column]), ""), *cells]))
+        rows.append(row("td", [(name, ""), (form(contrasts.whole[column]), ""), *cells]))
     page = '<div data-view="d"><style>{}</style><p>{}</p><table>{}</table></div>'
     style, verdict = Markup(heat_rules(LIGHT["d"], "d")), posterior.diagnostics.verdict
     return str(Markup(page).format(style, verdict, Markup("").join(rows)))

@@ -103,24 +103,24 @@ def sizes_table(posterior: Posterior) -> Table:
 
 
 def kinds_sentences(posterior: Posterior) -> Iterator[str]:
-    """Yield which variables were taken as numbers."""
+    """Yield the names and kinds of the variables that are numbers."""
     schema = posterior.study.table_schema
     if schema.numbers and not schema.of_parameters:
-        named = listing([f"{display.shown_name(one)} ({one.kind})" for one in schema.numbers])
+        named = listing([f"{display.shown_name(v)} ({v.kind})" for v in schema.numbers])
         others = "; the others as categories" if schema.categories else ""
         yield f"Taken as numbers: {named}{others}."
 
 
 def number_sentences(posterior: Posterior) -> Iterator[str]:
-    """Yield what speaks for this number of clusters, and for one fewer and one more."""
+    """Yield the evidence for this number of clusters, and for one fewer and one more."""
     match, names = posterior.correspondence, posterior.cluster_names
     small = int((posterior.weights.mean(axis=0, dtype=np.float64) < characterise.SMALL).sum())
     many = plural(len(names), "cluster")
     rare = f", {small} of them with less than {characterise.SMALL:.0%} of all rows" if small else ""
     yield f"{many}{rare}."
     pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)
-    for a, b, one, overlap in pairs[:1]:
-        sure = "" if np.isnan(one) else f"the probability that they are one is {one:.2f}, and "
+    for a, b, joint, overlap in pairs[:1]:
+        sure = "" if np.isnan(joint) else f"the probability that they are one is {joint:.2f}, and "
         yield (
             f"One fewer: clusters {names[a]} and {names[b]} are the closest to being one; {sure}"
             f"their profiles overlap by {overlap:.2f}."
@@ -172,9 +172,9 @@ def profile_means(posterior: Posterior) -> Floats:
 
 
 def traits_table(posterior: Posterior) -> Table:
-    """Return which levels and numbers are high and low in each cluster."""
+    """Levels and numbers that are high and low in each cluster."""
     means, contrast = profile_means(posterior), posterior.contrasts
-    found = characterise.traits(contrast, posterior.family)
+    traits = characterise.traits(contrast, posterior.family)
     names, family, shares = posterior.parameter_names, posterior.family, posterior.family.shares()
     variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
 
@@ -192,7 +192,7 @@ def traits_table(posterior: Posterior) -> Table:
         return "\n".join(lines) or "nothing specific"
 
     first = zip(posterior.cluster_names, posterior.descriptions(), strict=True)
-    both = [(listed(c, high), listed(c, low)) for c, (high, low) in enumerate(found)]
+    both = [(listed(c, high), listed(c, low)) for c, (high, low) in enumerate(traits)]
     lines = [(*words, *lists) for words, lists in zip(first, both, strict=True)]
     heads = ("cluster", "in words", "higher than overall", "lower than overall")
     return from_lines("What each cluster is like", heads, lines, left=range(4), narrow=2)
@@ -258,13 +258,13 @@ def find_numbers(posterior: Posterior, most: int) -> list[tuple[Variable, Floats
     contrast = posterior.contrasts
     means = np.vstack([contrast.whole, profile_means(posterior)])
     family, shares = posterior.family, posterior.family.shares()
-    found = [
+    numbers = [
         (variable, means[:, start:stop], contrast.scaled[:, start])
         for variable, (start, stop) in zip(family.variables, pairwise(family.starts), strict=True)
         if not shares[start]
     ]
-    strength = [-np.abs(scaled).max() for _, _, scaled in found]
-    return [found[place] for place in np.sort(np.argsort(strength, kind="stable")[:most])]
+    strength = [-np.abs(scaled).max() for _, _, scaled in numbers]
+    return [numbers[place] for place in np.sort(np.argsort(strength, kind="stable")[:most])]
 
 
 def densities(variable: Variable, parameters: Floats) -> tuple[Floats, Floats]:
@@ -312,8 +312,8 @@ def numbers_table(posterior: Posterior) -> Table:
         caption = "Posterior means; parameters down, clusters across, similar ones side by side"
     order = characterise.likeness_order(posterior.contrasts, posterior.family)
     heads = ["variable", "whole", *(posterior.cluster_names[cluster] for cluster in order)]
-    found = find_numbers(posterior, MOST_NUMBERS)
-    return from_lines(caption, heads, (line(*one) for one in found), kind="grid tall differences")
+    lines = (line(*each) for each in find_numbers(posterior, MOST_NUMBERS))
+    return from_lines(caption, heads, lines, kind="grid tall differences")
 
 
 def curves_table(posterior: Posterior) -> Table:
@@ -331,23 +331,23 @@ def curves_table(posterior: Posterior) -> Table:
 
 def map_picture(posterior: Posterior) -> Picture | None:
     """Return the clusters in the plane; None if there is no such map."""
-    found = characterise.map_of(posterior)
+    plane = characterise.map_of(posterior)
     method = "principal components of their scaled differences from the whole"
     what = "the variance between clusters"
     if posterior.family.is_categorical:
         method, what = "multiple correspondence analysis", "the association between variables"
-    if found is None:
+    if plane is None:
         return None
     shares = posterior.weights.mean(axis=0, dtype=np.float64)
     caption = (
-        f"Clusters by {method}. Axis 1 explains {percent(found.shares[0])} of {what}, axis 2 "
-        f"{percent(found.shares[1])}. Larger discs are clusters with more rows."
+        f"Clusters by {method}. Axis 1 explains {percent(plane.shares[0])} of {what}, axis 2 "
+        f"{percent(plane.shares[1])}. Larger discs are clusters with more rows."
     )
-    x, y = ([number(place, "+.2f") for place in places] for places in found.centres.T)
+    x, y = ([number(place, "+.2f") for place in places] for places in plane.centres.T)
     names = posterior.cluster_names
-    lie = {"cluster": names, "axis 1": x, "axis 2": y}
-    drawing = display.map_chart(found, shares, names, caption)
-    table = make_table("Where the clusters lie", lie)
+    places = {"cluster": names, "axis 1": x, "axis 2": y}
+    drawing = display.map_chart(plane, shares, names, caption)
+    table = make_table("Where the clusters lie", places)
     return Picture(drawing, caption, table)
 
 

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from silomix.model.diagnostics import (
-    PRIOR_DRAWS_ALLOWED,
-    fewest_draws,
-    rhat_words,
-    worst_rhat,
-)
+from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED, fewest_draws, rhat_words, worst_rhat
 from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import (
     ABSENT,
@@ -81,7 +76,7 @@ SMALLEST = 0.005
 
 
 def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
-    """Yield what was done, in order: a name, a sentence, and what its words mean."""
+    """Yield the steps of the run, in order: a name, a sentence, and the meaning of its words."""
     study, rounds = posterior.study, posterior.diagnostics.rounds
     schedule, sums = study.schedule, "sums" if study.table_schema.numbers else "counts"
     dropped = "half" if 2 * schedule.burn_in == schedule.iterations else f"{schedule.burn_in:,}"
@@ -93,16 +88,16 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
     if study.strategy == "exact":
         yield "Sample", f"Sampled over all silos at once: {sampled}; only {sums} travelled.", ""
     else:
-        how = f"The silos' draws were combined by {study.aggregation.method!r}"
+        combined = f"The silos' draws were combined by {study.aggregation.method!r}"
         if oracle := getattr(study.aggregation, "oracle", None):
-            how += f", with the oracle {oracle!r}"
-        own = f" sampled the posterior of its own rows: {sampled}"
-        own = "'s mixture was fitted elsewhere" if study.table_schema.of_parameters else own
-        yield "Sample", f"{'Each' if len(posterior.silos) > 1 else 'The'} silo{own}.", ""
+            combined += f", with the oracle {oracle!r}"
+        origin = f" sampled the posterior of its own rows: {sampled}"
+        origin = "'s mixture was fitted elsewhere" if study.table_schema.of_parameters else origin
+        yield "Sample", f"{'Each' if len(posterior.silos) > 1 else 'The'} silo{origin}.", ""
         if len(posterior.silos) > 1:
             matched = f"Clusters of different silos were matched by {study.matching.method!r}."
             yield "Match", matched, _meaning(study.matching)
-            yield "Aggregate", f"{how}.", _meaning(study.aggregation)
+            yield "Aggregate", f"{combined}.", _meaning(study.aggregation)
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
             yield "Polish", f"{gibbs} over the silos, in which only {sums} travelled.", ""
@@ -122,7 +117,7 @@ def trust_sentences(posterior: Posterior) -> Iterator[str]:
 
 
 def _meaning(method: Method) -> str:
-    """Return what a method does: the first line of its docstring, which begins with a verb."""
+    """Meaning of a method: the first line of its docstring, which begins with a verb."""
     line = str(getdoc(method)).partition("\n")[0]
     return f"This {line[0].lower()}{line[1:]}"
 
@@ -130,16 +125,16 @@ def _meaning(method: Method) -> str:
 def runs_table(posterior: Posterior) -> Table:
     """Return a line for each run that was judged."""
     runs = posterior.diagnostics.runs
-    found = list(runs.values())
+    every = list(runs.values())
     # a policy with rules lets only bounds out, and no number of sweeps
-    least, most = (["" if run.sweeps else sign for run in found] for sign in ("≥ ", "≤ "))
-    ess = [number(fewest_draws(run.ess.values()), ".0f") for run in found]
-    rhats = [worst_rhat(run.rhat.values()) for run in found]
-    prior = [max(run.prior_draws, 0 if run.sweeps else PRIOR_DRAWS_ALLOWED) for run in found]
+    least, most = (["" if run.sweeps else sign for run in every] for sign in ("≥ ", "≤ "))
+    ess = [number(fewest_draws(run.ess.values()), ".0f") for run in every]
+    rhats = [worst_rhat(run.rhat.values()) for run in every]
+    prior = [max(run.prior_draws, 0 if run.sweeps else PRIOR_DRAWS_ALLOWED) for run in every]
     columns = {
         "run": runs,
-        "sweeps": [f"{run.sweeps:,}" if run.sweeps else ABSENT for run in found],
-        "agreement": [f"{sign}{run.agreement:.2f}" for sign, run in zip(least, found, strict=True)],
+        "sweeps": [f"{run.sweeps:,}" if run.sweeps else ABSENT for run in every],
+        "agreement": [f"{sign}{run.agreement:.2f}" for sign, run in zip(least, every, strict=True)],
         "R-hat": [ABSENT if np.isnan(rhat) else rhat_words(rhat, 3) for rhat in rhats],
         "effective draws": [
             text if text == ABSENT else sign + text for sign, text in zip(least, ess, strict=True)
@@ -153,8 +148,8 @@ def runs_table(posterior: Posterior) -> Table:
 def find_traces(diagnostics: PosteriorDiagnostics) -> dict[str, Reals]:
     """Return the traces that left the silos, by their names in `TRACES`: (place,)."""
     polish = diagnostics.polish.values if diagnostics.polish else {}
-    found = {"elbo": diagnostics.elbo, "log_likelihood": polish.get("log_likelihood")}
-    return {name: values for name, values in found.items() if values is not None}
+    traces = {"elbo": diagnostics.elbo, "log_likelihood": polish.get("log_likelihood")}
+    return {name: values for name, values in traces.items() if values is not None}
 
 
 def trace_picture(name: str, posterior: Posterior) -> Picture | None:
@@ -201,12 +196,12 @@ def rows_by_silo(posterior: Posterior) -> list[int] | None:
 
 
 def about(posterior: Posterior) -> str:
-    """Return what to say before a number of rows: elsewhere, policies may have rounded it."""
+    """Word before a number of rows, which policies may have rounded elsewhere: "about " or ""."""
     return "about " if posterior.assignment is None else ""
 
 
 def found_table(posterior: Posterior) -> Table | None:
-    """Return which silos found each cluster; the confidence is that of the least certain match."""
+    """Silos that found each cluster; the confidence is that of the least certain match."""
     if posterior.correspondence is None:
         return None
     frame: pd.DataFrame = posterior.correspondence_frame(frame_like="pandas")
@@ -235,25 +230,25 @@ def shares_table(posterior: Posterior) -> Table:
 
 def silos_table(posterior: Posterior) -> Table:
     """Return the silos: their rows, the clusters they found, and λ, as far as these are known."""
-    rows, match, found = rows_by_silo(posterior), posterior.correspondence, posterior.silo_weights
+    rows, match, shares = rows_by_silo(posterior), posterior.correspondence, posterior.silo_weights
     columns: dict[str, Any] = {"silo": posterior.silos}
     if rows is not None:
         columns[f"{about(posterior)}rows"] = [f"{size:,}" for size in rows]
     if match is not None:
         columns["clusters found"] = [len(group) for group in match.groups]
-    if found is not None:
-        columns["λ"] = [f"{weight:.3f}" for weight in found.weights]
-        columns[""] = [display.bar(weight) for weight in found.weights / found.weights.max()]
-    caption = "The silos" if found is None else "The silos; λ: their influence on clusters' sizes"
+    if shares is not None:
+        columns["λ"] = [f"{weight:.3f}" for weight in shares.weights]
+        columns[""] = [display.bar(weight) for weight in shares.weights / shares.weights.max()]
+    caption = "The silos" if shares is None else "The silos; λ: their influence on clusters' sizes"
     return make_table(caption, columns, kind="tall")
 
 
 def influence_table(posterior: Posterior) -> Table | None:
     """Return μ, each silo's influence on each cluster's profile; None without weights."""
-    found = posterior.silo_weights
-    if found is None:
+    influence = posterior.silo_weights
+    if influence is None:
         return None
-    lines = heat_lines(found.silos, found.profiles, "{:.2f}".format)
+    lines = heat_lines(influence.silos, influence.profiles, "{:.2f}".format)
     caption = "μ: each silo's influence on each cluster's profile; a column sums to one"
     return from_lines(caption, ["silo", *posterior.cluster_names], lines, kind="grid tall")
 
@@ -263,12 +258,12 @@ def missing_shares(posterior: Posterior) -> pd.DataFrame | None:
 
     None where it is not known; variables without missing cells are left out.
     """
-    found = posterior.assignment
-    if found is None or found.missing is None:
+    assignment = posterior.assignment
+    if assignment is None or assignment.missing is None:
         return None
-    rows = np.maximum(np.bincount(found.silos, minlength=len(posterior.silos)), 1)
+    rows = np.maximum(np.bincount(assignment.silos, minlength=len(posterior.silos)), 1)
     names = [variable.column for variable in posterior.family.variables]
-    counts = pd.DataFrame(found.missing.T, names, list(posterior.silos))
+    counts = pd.DataFrame(assignment.missing.T, names, list(posterior.silos))
     # a number that is a spike is missing to one of its column's two variables only
     counts = counts.groupby(level=0, sort=False).min()
     shares = counts.div(rows)
@@ -299,20 +294,20 @@ def _sent_kinds(posterior: Posterior) -> list[str]:
 
 
 def reply(kind: str, study: Study) -> tuple[str, str]:
-    """Return what people call a kind of reply in a study, and what it is."""
+    """Name and explanation of a kind of reply in a study."""
     if kind == "PolishReply" and study.table_schema.numbers:
         return "sums", "over the cells of each cluster, in each polish round and chain"
     return REPLIES.get(kind, (kind, kind))
 
 
 def sent_sentences(posterior: Posterior) -> Iterator[str]:
-    """Yield what each kind of reply is."""
+    """Yield the explanation of each kind of reply."""
     for name, meaning in (reply(kind, posterior.study) for kind in _sent_kinds(posterior)):
         yield f"{name[0].upper()}{name[1:]}: {meaning}."
 
 
 def sent_table(posterior: Posterior) -> Table:
-    """Return what left each silo, in bytes, by kind of reply."""
+    """Bytes that left each silo, by kind of reply."""
     silos, made = posterior.silos, posterior.provenance
 
     def cell(silo: str, kind: str) -> Cell:
@@ -329,19 +324,19 @@ def sent_table(posterior: Posterior) -> Table:
 
 
 def silos_differ(posterior: Posterior) -> bool:
-    """Tell whether some draw of how far the silos' profiles spread is not zero."""
-    own = posterior.silo_profiles
-    return own is not None and bool(np.isfinite(own.kappa).any())
+    """Whether some draw of the spread of the silos' profiles is not zero."""
+    profiles = posterior.silo_profiles
+    return profiles is not None and bool(np.isfinite(profiles.kappa).any())
 
 
 def drift_sentences(posterior: Posterior) -> Iterator[str]:
-    """Yield in which variables the silos differ, or why this is not known."""
-    own = posterior.silo_profiles
-    if own is None:
+    """Yield the variables in which the silos differ, or the reason why this is not known."""
+    profiles = posterior.silo_profiles
+    if profiles is None:
         yield f"This is not known: {no_drift(posterior)}."
     elif not silos_differ(posterior):
         yield "The silos do not seem to differ: no spread of their profiles was found."
-    elif len(own.kappa) == 1:
+    elif len(profiles.kappa) == 1:
         yield (
             "How much the silos differ was estimated once, by the matching, and for all variables "
             "together; there was no polish to learn it for each variable, with intervals."
@@ -364,7 +359,7 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
 
 
 def drift_table(posterior: Posterior) -> Table | None:
-    """Return how much the silos differ in each variable, and where most; None if they do not."""
+    """Spread of the silos in each variable, and their largest difference; None without drift."""
     if not silos_differ(posterior):
         return None
     frame: pd.DataFrame = posterior.drift(INTERVAL, frame_like="pandas")
