@@ -274,14 +274,11 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     }
     names, levels = posterior.parameter_names, len(posterior.levels)
     axis = "level" if posterior.family.is_categorical else "parameter"
-    coords: dict[str, tuple[str, Any]] = {
-        "cluster": (
-            "cluster",
-            posterior.cluster_names if posterior.names else np.arange(posterior.n_clusters),
-        ),
-        "silo": ("silo", list(posterior.silos)),
-        axis: (axis, [("=" if i < levels else " ").join(name) for i, name in enumerate(names)]),
-        "variable_name": ("variable_name", [v.name for v in posterior.family.variables]),
+    coords: dict[str, Any] = {
+        "cluster": posterior.cluster_names if posterior.names else range(posterior.n_clusters),
+        "silo": list(posterior.silos),
+        axis: [("=" if i < levels else " ").join(name) for i, name in enumerate(names)],
+        "variable_name": [v.name for v in posterior.family.variables],
     }
     places = global_posterior.find_chains(posterior)
     groups: dict[str, dict[str, Any]] = {}
@@ -291,14 +288,13 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     datasets = {"/": xr.Dataset(attrs=attrs)}
     for group, variables in groups.items():
         data = xr.Dataset(variables, attrs=attrs)
-        counted = {name: (name, np.arange(data.sizes.get(name, 0))) for name in ("chain", "draw")}
+        counted = {axis: range(data.sizes.get(axis, 0)) for axis in ("chain", "draw")}
+        named = {axis: names for axis, names in (coords | counted).items() if axis in data.dims}
         if group == "last_draws":
             last = np.argsort(places, axis=None)[-data.sizes["draw"] :]
             of_chain, of_draw = np.unravel_index(last, places.shape)
-            counted |= {"of_chain": ("draw", of_chain), "of_draw": ("draw", of_draw)}
-        named = coords | counted
-        here = {name: coord for name, coord in named.items() if coord[0] in data.dims}
-        datasets[group] = data.assign_coords(here)
+            named |= {"of_chain": ("draw", of_chain), "of_draw": ("draw", of_draw)}
+        datasets[group] = data.assign_coords(named)
     return xr.DataTree.from_dict(datasets)
 
 
