@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from silomix.families.product import Product
-    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Rng
+    from silomix.kernels.arrays import Array, Floats, Ints, Rng
 
 SILO_COLUMN = "silo"  # says which silo a row belongs to
 
@@ -178,8 +178,11 @@ def simulate(
     # separate streams: neither drift nor empty cells change a cluster or a label
     drift_rng, holes = (np.random.default_rng([seed, s]) for s in (_DRIFT_STREAM, _MISSING_STREAM))
     by_silo = draw_drift(drift_rng, schema, shared, kappa, silos)
-    missing = holes.random((rows, 10)) < (MISSING if variables == "mixed" else 0.0)
-    return draw_silos(rng, schema, sizes, weights, shared, by_silo, missing=missing)
+    table, truth = draw_silos(rng, schema, sizes, weights, shared, by_silo)
+    if variables == "mixed":
+        cells = table.columns[1:]
+        table[cells] = table[cells].mask(holes.random((rows, 10)) < MISSING)
+    return table, truth
 
 
 def draw_silos(
@@ -189,8 +192,6 @@ def draw_silos(
     weights: Floats,
     probabilities: Floats,
     by_silo: Floats,
-    *,
-    missing: Bools | None = None,
 ) -> tuple[pd.DataFrame, Truth]:
     """Draw a table from known parameters.
 
@@ -200,7 +201,6 @@ def draw_silos(
     weights : (silo, cluster).
     probabilities : (cluster, parameter), profiles that the silos share.
     by_silo : (silo, cluster, parameter), profiles of the rows.
-    missing : (row, variable), whether a cell is empty; none by default.
 
     Returns
     -------
@@ -213,8 +213,6 @@ def draw_silos(
     labels = draw_categories(rng, weights, silo)
     profiles, group = by_silo.reshape(silos * clusters, columns), silo * clusters + labels
     cells = _draw_cells(rng, schema, profiles, group)
-    if missing is not None:
-        cells[missing] = np.nan
     table = _table(schema, cells, np.repeat(names, sizes))
     return table, Truth(
         labels=labels,
