@@ -307,7 +307,7 @@ def single_silo_clusters(
 
 
 def nearly_same(
-    correspondence: Correspondence | None, probabilities: Reals, family: Product
+    correspondence: Correspondence | None, parameters: Reals, family: Product
 ) -> list[tuple[int, int, float, float]]:
     """Return the pairs of clusters that may be one, the most probable first.
 
@@ -318,7 +318,7 @@ def nearly_same(
     Parameters
     ----------
     correspondence : what the silos found; None leaves the overlap.
-    probabilities : (draw, cluster, parameter), the shared profiles.
+    parameters : (draw, cluster, parameter), the shared profiles.
 
     Returns
     -------
@@ -327,17 +327,17 @@ def nearly_same(
     and so told them apart on its own rows; and the overlap, Σ √(p_a p_b) over all rows there can
     be, from 0 to 1.
     """
-    pairs = nearest_pairs(correspondence, probabilities, family)
+    pairs = nearest_pairs(correspondence, parameters, family)
     named = [pair for pair in pairs if pair[2] >= DOUBTFUL or pair[3] >= OVERLAP]
     return sorted(named, key=lambda pair: (-np.nan_to_num(pair[2]), -pair[3]))
 
 
 def nearest_pairs(
-    correspondence: Correspondence | None, probabilities: Reals, family: Product
+    correspondence: Correspondence | None, parameters: Reals, family: Product
 ) -> list[tuple[int, int, float, float]]:
     """Return all pairs of clusters, those nearest to being one first, as `nearly_same` does."""
     joined = joint_probabilities(correspondence)
-    overlaps = profile_overlap(probabilities.mean(axis=0, dtype=np.float64), family)
+    overlaps = profile_overlap(parameters.mean(axis=0, dtype=np.float64), family)
     joined = np.full_like(overlaps, np.nan) if joined is None else joined
     both = zip(*np.triu_indices(len(overlaps), k=1), strict=True)
     pairs = [(int(a), int(b), float(joined[a, b]), float(overlaps[a, b])) for a, b in both]
@@ -372,18 +372,18 @@ def joint_probabilities(correspondence: Correspondence | None) -> Floats | None:
     return np.divide(joined, weight, out=np.full_like(joined, np.nan), where=weight > 0)
 
 
-def profile_overlap(profiles: Floats, family: Product) -> Floats:
+def profile_overlap(parameters: Floats, family: Product) -> Floats:
     """Return the Bhattacharyya coefficient of the clusters' distributions of rows.
 
     Variables are independent within a cluster, so it is the product over variables.
 
     Parameters
     ----------
-    profiles : (cluster, parameter)
+    parameters : (cluster, parameter)
 
     Returns
     -------
     (cluster, cluster), one on the diagonal.
     """
-    logs = family.log_affinity(profiles[:, None], profiles).sum(axis=-1)
+    logs = family.log_affinity(parameters[:, None], parameters).sum(axis=-1)
     return np.minimum(np.exp(logs), 1.0)  # means of float32 draws do not quite sum to one

@@ -227,7 +227,7 @@ def draw_silos(
 
 
 def draw_drift(
-    rng: Rng, schema: Schema, probabilities: Floats, kappa: Floats, silos: int
+    rng: Rng, schema: Schema, shared: Floats, kappa: Floats, silos: int
 ) -> Floats:
     """Draw each silo's own profiles around shared ones, of categories from Dirichlet(κ_q p).
 
@@ -235,14 +235,14 @@ def draw_drift(
 
     Parameters
     ----------
-    probabilities : (cluster, parameter); spreads do not drift.
+    shared : (cluster, parameter); spreads do not drift.
     kappa : (variable,); at infinity the silos are alike.
 
     Returns
     -------
     (silo, cluster, parameter)
     """
-    by_silo = np.tile(probabilities, (silos, 1, 1))
+    by_silo = np.tile(shared, (silos, 1, 1))
     for (variable, columns), k in zip(_columns(schema), kappa, strict=True):
         part = by_silo[:, :, columns]
         if np.isinf(k):
