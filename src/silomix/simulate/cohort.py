@@ -68,6 +68,17 @@ class CohortTruth:
     at_least_two: Floats
     prevalence: Floats
 
+    @property
+    def levels(self) -> list[tuple[str, str]]:
+        """(condition, "0" or "1") of each column of `probabilities`."""
+        return [(name, level) for name in self.conditions for level in "01"]
+
+    @property
+    def probabilities(self) -> Floats:
+        """Level probabilities, (cluster, level), from `prevalence`; columns as in `levels`."""
+        by_level = np.stack([1.0 - self.prevalence, self.prevalence], axis=2)
+        return by_level.reshape(len(self.weights), -1)
+
     def count_mean_and_sd(self) -> tuple[float, float]:
         """Return mean and standard deviation of the number of conditions of a person."""
         means, squares = count_moments(self.chances)
