@@ -197,8 +197,8 @@ def cluster_map(weights: Reals, probabilities: Reals, offsets: Ints) -> ClusterM
     if strength[-1] <= 0:
         return None
     columns = _turned(vectors[:, :-3:-1]) / roots[:, None]
-    draws = probabilities.astype(np.float64) @ columns / variables
-    return ClusterMap(draws.mean(axis=0), columns, strength[:-3:-1] / strength.sum())
+    centres = profiles @ columns / variables
+    return ClusterMap(centres, columns, strength[:-3:-1] / strength.sum())
 
 
 def difference_map(weights: Reals, contrasts: Contrast, family: Product) -> ClusterMap | None:

@@ -285,12 +285,10 @@ def densities(variable: Variable, parameters: Floats) -> tuple[Floats, Floats]:
         # narrow peaks lie between even places
         x = np.unique([*np.linspace(shown.min(), shown.max(), PLACES), *shown.ravel()])
         x = x[x > 0] if family.support == "positive" else x
-    if family.always_hides:
-        return x, np.exp(family.log_density(x[:, None], parameters)).T
-    if family.units == "scaled":
+    if family.units == "scaled" and not family.always_hides:
         return x, np.exp(-0.5 * ((x - means) / spreads) ** 2) / spreads
-    logs = family.natural(parameters) @ family.features(x[:, None]).T
-    return x, np.exp(logs + family.log_base(x[:, None]))
+    logs = family.log_density(x[:, None], parameters) + family.log_base(x[:, None])[:, None]
+    return x, np.exp(logs).T
 
 
 def numbers_table(posterior: Posterior) -> Table:

@@ -226,9 +226,7 @@ def draw_silos(
     )
 
 
-def draw_drift(
-    rng: Rng, schema: Schema, shared: Floats, kappa: Floats, silos: int
-) -> Floats:
+def draw_drift(rng: Rng, schema: Schema, shared: Floats, kappa: Floats, silos: int) -> Floats:
     """Draw each silo's own profiles around shared ones, of categories from Dirichlet(κ_q p).
 
     Its means are from N(m, σ²/(κ + 1)), its rates from Gamma((κ + 1) r, κ + 1).
@@ -413,9 +411,8 @@ def _table(schema: Schema, cells: Floats, silo: Array | None = None) -> pd.DataF
     for variable, column in zip(schema.variables, cells.T, strict=True):
         table[variable.name] = column
         if variable.kind == "categorical":
-            words = pd.Index(variable.levels, dtype="str")
-            codes = np.nan_to_num(column, nan=-1.0).astype(np.int64)
-            named = pd.Categorical.from_codes(codes, categories=words)
+            words, codes = pd.Index(variable.levels, dtype="str"), np.nan_to_num(column, nan=-1.0)
+            named = pd.Categorical.from_codes(codes.astype(np.int64), words)
             table[variable.name] = named.set_categories(words[words != MISSING_LEVEL])
     return table
 
