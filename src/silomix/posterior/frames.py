@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Floats, Ints, Reals
     from silomix.posterior.global_posterior import Posterior
 
-    Columns = Mapping[str, Array | list[Any]]
+    Columns = Mapping[Any, Array | list[Any]]
 
 Layout = Literal["tidy", "wide"]
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtr, stdtrit
 
 from silomix.errors import DataError, DataWarning, SettingsError, warn
@@ -105,21 +106,14 @@ class Outside:
             for item in items:
                 wide |= {item.name: item.estimate, f"{item.name}, p value": item.p_value}
             return make_frame(wide, frame_like, self.posterior)
-        lines = len(clusters) * len(items)
-        # values of a whole comparison are repeated in the line of each cluster
-        columns: dict[str, Any] = {
-            name: np.concatenate([np.broadcast_to(field, len(clusters)) for field in fields])
-            for name, fields in zip(Comparison._fields, zip(*items, strict=True), strict=True)
-        }
-        columns |= {
-            "level_name": columns["level"],
-            "cluster": np.tile(clusters, len(items)),
-            "against": [AGAINST[self.method]] * lines,
-            "interval": [f"{100 * self.level:g}% CI"] * lines,
-            "significant": columns["p_value"] <= self.threshold,
-            "method": [self.method] * lines,
-        }
-        return make_frame({name: columns[name] for name in TIDY}, frame_like, self.posterior)
+        lines = pd.concat(pd.DataFrame(item._asdict() | {"cluster": clusters}) for item in items)
+        lines = lines.rename(columns={"level": "level_name"}).assign(
+            against=AGAINST[self.method],
+            interval=f"{100 * self.level:g}% CI",
+            significant=lines["p_value"] <= self.threshold,
+            method=self.method,
+        )
+        return make_frame(lines[[*TIDY]].to_dict("list"), frame_like, self.posterior)
 
     def __repr__(self) -> str:
         from silomix.report.cluster_sections import outside_view  # looks upward

@@ -15,16 +15,7 @@ import pandas as pd
 
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED, fewest_draws, rhat_words, worst_rhat
 from silomix.model.metrics import INTERVAL
-from silomix.model.sentences import (
-    ABSENT,
-    amount,
-    listing,
-    number,
-    percent,
-    plural,
-    probability,
-    span,
-)
+from silomix.model.sentences import ABSENT, amount, listing, percent, plural, probability, span
 from silomix.posterior import verdict
 from silomix.posterior.characterise import spread
 from silomix.posterior.frames import no_drift
@@ -35,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from silomix.kernels.arrays import Floats, Reals
+    from silomix.messages import ReleasedDiagnostics
     from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
     from silomix.study.registry import Method
@@ -123,26 +115,23 @@ def _meaning(method: Method) -> str:
 
 
 def runs_table(posterior: Posterior) -> Table:
-    """Return a line for each run that was judged."""
-    runs = posterior.diagnostics.runs
-    every = list(runs.values())
-    # a policy with rules lets only bounds out, and no number of sweeps
-    least, most = (["" if run.sweeps else sign for run in every] for sign in ("≥ ", "≤ "))
-    ess = [number(fewest_draws(run.ess.values()), ".0f") for run in every]
-    rhats = [worst_rhat(run.rhat.values()) for run in every]
-    prior = [max(run.prior_draws, 0 if run.sweeps else PRIOR_DRAWS_ALLOWED) for run in every]
-    columns = {
-        "run": runs,
-        "sweeps": [f"{run.sweeps:,}" if run.sweeps else ABSENT for run in every],
-        "agreement": [f"{sign}{run.agreement:.2f}" for sign, run in zip(least, every, strict=True)],
-        "R-hat": [ABSENT if np.isnan(rhat) else rhat_words(rhat, 3) for rhat in rhats],
-        "effective draws": [
-            text if text == ABSENT else sign + text for sign, text in zip(least, ess, strict=True)
-        ],
-        "prior draws": [f"{sign}{share:.1%}" for sign, share in zip(most, prior, strict=True)],
-    }
+    """Mixing of each run that was judged."""
+
+    def line(name: str, run: ReleasedDiagnostics) -> Iterator[str]:
+        # a policy with rules lets only bounds out, and no number of sweeps
+        least, most = ("", "") if run.sweeps else ("≥ ", "≤ ")
+        rhat, ess = worst_rhat(run.rhat.values()), fewest_draws(run.ess.values())
+        yield name
+        yield f"{run.sweeps:,}" if run.sweeps else ABSENT
+        yield f"{least}{run.agreement:.2f}"
+        yield ABSENT if np.isnan(rhat) else rhat_words(rhat, 3)
+        yield ABSENT if np.isnan(ess) else f"{least}{ess:.0f}"
+        yield f"{most}{max(run.prior_draws, 0 if run.sweeps else PRIOR_DRAWS_ALLOWED):.1%}"
+
+    heads = ("run", "sweeps", "agreement", "R-hat", "effective draws", "prior draws")
     caption = "How each run mixed: its worst R-hat and fewest effective draws"
-    return make_table(caption, columns, kind="whole-names")
+    lines = (line(*run) for run in posterior.diagnostics.runs.items())
+    return from_lines(caption, heads, lines, kind="whole-names")
 
 
 def find_traces(diagnostics: PosteriorDiagnostics) -> dict[str, Reals]:

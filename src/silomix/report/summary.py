@@ -182,10 +182,9 @@ def silo_view(name: str, posterior: LocalPosterior) -> RenderableType:
     shard, diagnostics = posterior.draws.shard, posterior.draws.diagnostics
     sizes = silo_sizes(posterior)
     heading = f"{name}: {shard.rows:,} rows, {len(shard.schema.variables)} variables, "
-    shown = sizes[["cluster", "rows", "share"]].copy()
-    shown["weight"] = sizes["weight"].map("{:.3f}".format)
+    shown = sizes[["cluster", "rows", "share", "weight"]].copy()
     ends = sizes[[LOWER, UPPER]].to_numpy()
-    shown[f"{INTERVAL:.0%} interval"] = [span(low, high, ".3f") for low, high in ends]
+    shown[f"{INTERVAL:.0%} interval"] = [span(low, high, ".1%") for low, high in ends]
     traced = diagnostics.traces.values()
     traces = {
         "trace": [trace.replace("_", " ") for trace in diagnostics.traces],
