@@ -23,7 +23,7 @@ from silomix.report import display
 from silomix.report.display import Cell, Picture, Table, from_lines, heat_lines, make_table
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
     from silomix.kernels.arrays import Floats, Reals
     from silomix.messages import ReleasedDiagnostics
@@ -360,31 +360,27 @@ def drift_table(posterior: Posterior) -> Table | None:
     spreads = spread(frame[["kappa", "upper", "lower"]].to_numpy())
     largest = max(np.nanmax(spreads), 1e-11)
     of_all = ", points" if family.shares().all() else ""
+    # of a level that half of the rows have, in percentage points; of a number, in its sds
+    of_level, of_number = (100, ".1f", " points", percent), (2, ".2f", " sd", amount)
 
-    def line(found: dict[Hashable, Any], ends: Floats) -> Iterator[object]:
-        variable, kappa = variables[found["variable"]], found["kappa"]
-        # of a level that half of the rows have, in percentage points; of a number, in its sds
-        unit = (
-            (100, ".1f", "points", percent) if shares[variable.name] else (2, ".2f", "sd", amount)
-        )
-        size, form, word, written = unit
-        least = SMALLEST * (1 if shares[variable.name] else 2 * variable.scale)
+    def line(row: Any, ends: Floats) -> Iterator[object]:
+        is_share = shares[row.variable]
+        size, form, word, written = of_level if is_share else of_number
+        least = SMALLEST * (1 if is_share else 2 * variables[row.variable].scale)
         at, low, high = size * ends
-        yield variable.name
-        yield probability(found["same"], draws)
-        note = "κ ∞" if np.isinf(kappa) else f"κ {kappa:,.3g}"
-        yield Cell(f"{at:{form}}" + ("" if of_all else f" {word}"), note=note)
+        yield row.variable
+        yield probability(row.same, draws)
+        note = "κ ∞" if np.isinf(row.kappa) else f"κ {row.kappa:,.3g}"
+        yield Cell(f"{at:{form}}{'' if of_all else word}", note=note)
         yield span(low, high, form)
         yield display.bar(*ends / largest)
-        highest, lowest = (
-            f"{written(found[k])} in {found[f'{k}_silo']}" for k in ("highest", "lowest")
-        )
-        where = f"{found['level_name']} in cluster {names[found['cluster']]}"
-        yield ABSENT if found["difference"] < least else f"{where}: {highest}, {lowest}"
+        where = f"{row.level_name} in cluster {names[row.cluster]}: "
+        where += f"{written(row.highest)} in {row.highest_silo}, "
+        where += f"{written(row.lowest)} in {row.lowest_silo}"
+        yield ABSENT if row.difference < least else where
 
     known = ("variable", "silos alike", f"spread{of_all}", f"{INTERVAL:.0%} interval", "")
     heads = (*known, "largest difference between two silos")
-    lines = map(line, frame.to_dict("records"), spreads)
-    return from_lines(
-        "How much the silos differ in each variable", heads, lines, left=(0, 5), kind="tall"
-    )
+    lines = map(line, frame.itertuples(), spreads)
+    caption = "How much the silos differ in each variable"
+    return from_lines(caption, heads, lines, left=(0, 5), kind="tall")
