@@ -150,18 +150,15 @@ class PosteriorDiagnostics:
 
 def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     """Yield the verdict on a posterior, a sentence at a time: the causes, then the notes."""
-    causes = diagnostics.causes
+    causes = diagnostics.causes if diagnostics.runs else ()
     if not diagnostics.runs:
         yield "Cannot tell whether to trust it: no run was judged."
     elif not causes:
         yield f"Trust it: {_reasons(diagnostics)}."
-    else:
-        opening = {"care": "Use with care", "distrust": "Do not trust this result yet"}
-        yield f"{opening[causes[0].level]}: {causes[0].sentence}."
-        yield f"{causes[0].advice}."
-        for cause in causes[1:]:
-            yield f"Also, {cause.sentence}."
-            yield f"{cause.advice}."
+    openings = {"care": "Use with care:", "distrust": "Do not trust this result yet:"}
+    for place, cause in enumerate(causes):
+        yield f"{'Also,' if place else openings[cause.level]} {cause.sentence}."
+        yield f"{cause.advice}."
     if diagnostics.polish and diagnostics.rounds and not diagnostics.polish.checked:
         more = plural(diagnostics.rounds, "round")
         yield f"Whether the draws had settled was not checked: that takes more than {more}."

@@ -148,9 +148,8 @@ def pairs_table(posterior: Posterior) -> Table | None:
     if posterior.n_clusters == 1:
         return None
     match, names = posterior.correspondence, posterior.cluster_names
-    pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)[
-        :MOST_PAIRS
-    ]
+    pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)
+    pairs = pairs[:MOST_PAIRS]
     columns: dict[str, Any] = {
         "clusters": [f"{names[a]} and {names[b]}" for a, b, *_ in pairs],
         "probability that they are one": [number(one) for _, _, one, _ in pairs],
@@ -175,15 +174,14 @@ def traits_table(posterior: Posterior) -> Table:
     """Levels and numbers that are high and low in each cluster."""
     means, contrast = profile_means(posterior), posterior.contrasts
     traits = characterise.traits(contrast, posterior.family)
-    names, family, shares = posterior.parameter_names, posterior.family, posterior.family.shares()
-    variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
+    names, shares = posterior.parameter_names, posterior.family.shares()
 
     def trait(cluster: int, column: int) -> str:
-        variable, word = variables[column], names[column][1]
+        variable, word = names[column]
         mean, scaled = means[cluster, column], number(contrast.scaled[cluster, column], "+.2f")
         if shares[column]:
-            return f"{variable.name} = {word} ({percent(mean)}, {scaled})"
-        return f"{variable.name} ({word} {amount(mean)}, {scaled})"
+            return f"{variable} = {word} ({percent(mean)}, {scaled})"
+        return f"{variable} ({word} {amount(mean)}, {scaled})"
 
     def listed(cluster: int, columns: Ints) -> str:
         lines = [trait(cluster, column) for column in columns[:MOST_TRAITS]]
@@ -191,9 +189,9 @@ def traits_table(posterior: Posterior) -> Table:
             lines.append(f"and {len(columns) - MOST_TRAITS} more")
         return "\n".join(lines) or "nothing specific"
 
-    first = zip(posterior.cluster_names, posterior.descriptions(), strict=True)
     both = [(listed(c, high), listed(c, low)) for c, (high, low) in enumerate(traits)]
-    lines = [(*words, *lists) for words, lists in zip(first, both, strict=True)]
+    first = zip(posterior.cluster_names, posterior.descriptions(), both, strict=True)
+    lines = [(name, words, *lists) for name, words, lists in first]
     heads = ("cluster", "in words", "higher than overall", "lower than overall")
     return from_lines("What each cluster is like", heads, lines, left=range(4), narrow=2)
 
