@@ -43,7 +43,7 @@ from silomix import rivals
 from silomix.families.gaussian_full import outer, pack, with_diagonal
 from silomix.model.metrics import adjusted_rand_index
 from silomix.model.table import infer_schema
-from silomix.simulate.designs import CENTRE, NARROWEST, TYPICAL, WIDEST
+from silomix.simulate import CENTRE, NARROWEST, TYPICAL, WIDEST
 
 FIRST_SEED = 45_000
 ITERATIONS, ROWS = 20_000, 4000

@@ -24,7 +24,7 @@ from study import warm_up
 
 import silomix
 from silomix.model.schema import Schema, Variable
-from silomix.simulate.designs import SEPARABILITIES, draw_drift, draw_silos
+from silomix.simulate import SEPARABILITIES, draw_drift, draw_silos
 
 FIRST_SEED = 21_000
 PAPER = (2,) * 4 + (3,) * 6

@@ -319,7 +319,7 @@ predict.silomix_fit <- function(object, newdata, type = c("class", "prob"), ...)
 #' @exportS3Method posterior::as_draws
 as_draws.silomix_fit <- function(x, ...) {
   np <- python("numpy")
-  places <- python("silomix.posterior.chains")$find_chains(posterior_of(x))
+  places <- python("silomix.posterior.global_posterior")$find_chains(posterior_of(x))
   size <- unlist(to_r(places$shape))
   clusters <- levels(x$clusters$cluster)
   named <- unique(x$profiles[c("variable", "level_name")])

@@ -15,10 +15,9 @@ import numpy as np
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError, as_note, warn
 from silomix.messages.progress import Report, reporting
-from silomix.model.reading import choose_variables, find_column
+from silomix.model.reading import backend_of, choose_variables, find_column
 from silomix.model.sentences import at_least, one_of
 from silomix.model.table import expand, load
-from silomix.posterior.frames import backend_of
 from silomix.posterior.global_posterior import Assignment
 from silomix.silo.local import Silo, split_silos
 from silomix.silo.partition import need_package

@@ -10,10 +10,9 @@ from cases.posteriors import SILOS, make_diagnostics, make_posterior, with_drift
 
 import silomix
 from silomix.errors import SettingsError
-from silomix.report import make_report, summary
+from silomix.report import make_report, sections, summary
 from silomix.report import results_folder as files
 from silomix.report.display import as_text
-from silomix.report.sections import sections
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ from scipy import stats
 
 from silomix.errors import SettingsError
 from silomix.model.schema import Schema, Variable
-from silomix.simulate import DESIGNS, simulate, simulate_like
-from silomix.simulate.designs import draw_drift
+from silomix.simulate import DESIGNS, draw_drift, simulate, simulate_like
 
 FALSE_ALARM = 1e-4
 

@@ -38,10 +38,9 @@ from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text, frame_view
 from silomix.report.results_folder import PAGE, check_free, write_posterior, write_text
 from silomix.report.summary import json_lines, posterior_record, posterior_view
-from silomix.simulate import DESIGNS, SILO_COLUMN, Truth
+from silomix.simulate import DESIGNS, SILO_COLUMN, Truth, schema_of
 from silomix.simulate import simulate as draw_table
 from silomix.simulate.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, write_cohort
-from silomix.simulate.designs import schema_of
 from silomix.study import digest, write_study
 from silomix.study.policy import exact_variables
 from silomix.study.settings import VariableSettings

@@ -26,8 +26,7 @@ from silomix.messages import ReleasedDiagnostics, Silos
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Schedule, SiloProfiles
 from silomix.model.schema import Variable
-from silomix.posterior.chains import SILO_DRAWS
-from silomix.posterior.global_posterior import Parts
+from silomix.posterior.global_posterior import SILO_DRAWS, Parts
 from silomix.posterior.verdict import PosteriorDiagnostics
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from silomix.messages import AssignRows, PolishReply, Query, Release, SampleLoca
 from silomix.messages.progress import Progress, Report
 from silomix.messages.released_draws import with_effective_counts
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
-from silomix.posterior.chains import SILO_DRAWS, polish_chains
-from silomix.posterior.global_posterior import Parts, Posterior, ordered
+from silomix.posterior.global_posterior import SILO_DRAWS, Parts, Posterior, ordered, polish_chains
 from silomix.posterior.verdict import PosteriorDiagnostics, count_bytes, make_provenance
 
 if TYPE_CHECKING:

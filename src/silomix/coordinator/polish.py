@@ -38,7 +38,7 @@ from silomix.families.categorical import draw_levels
 from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.messages import PolishReply, PolishRound, Silos
 from silomix.model.draws import MatchedDraws, SiloProfiles
-from silomix.posterior.chains import keeps_own, kept_rounds, own_last, rounds_with_own
+from silomix.posterior.global_posterior import keeps_own, kept_rounds, own_last, rounds_with_own
 from silomix.posterior.verdict import PolishTrace, count_bytes
 
 if TYPE_CHECKING:

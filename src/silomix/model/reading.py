@@ -17,7 +17,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args
 
 import narwhals as nw
 import numpy as np
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("silomix")
 
 Table: TypeAlias = Union["IntoFrame", str, Path]
+Backend = Literal["pandas", "polars", "pyarrow"]
 
 # Attribute of a pandas frame that was read from a text file.
 PACKED_TEXT = "silomix: the categories are how a text file was packed, not declared levels"
@@ -55,6 +56,12 @@ COMMA_NUMBER = re.compile(r"[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+(?:[eE][+-]?\d+)
 # What counts as a number in a column that is declared numeric.
 DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+
+
+def backend_of(table: Any) -> Backend:
+    """Library to answer in when someone gave this table: pandas for a path."""
+    library = getattr(nw.from_native(table, pass_through=True), "implementation", None)
+    return next((name for name in get_args(Backend) if library and library.value == name), "pandas")
 
 
 def read_table(table: Table) -> nw.DataFrame[Any]:

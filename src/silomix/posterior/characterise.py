@@ -1,4 +1,4 @@
-"""What sets clusters and silos apart: pure functions of draws.
+"""Differences between clusters and between silos: pure functions of draws.
 
 How clusters differ from the whole population, in numbers and in words, how many there are, where
 they lie and which may be one; how alike silos are in each variable, and which clusters live in one
@@ -40,7 +40,7 @@ SMALL = 0.01
 
 
 class Contrast(NamedTuple):
-    """How each cluster differs from the whole population, parameter by parameter.
+    """Differences of each cluster from the whole population, parameter by parameter.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class ClusterMap(NamedTuple):
 def contrast(
     weights: Reals, parameters: Reals, family: Product, margin: float = MARGIN
 ) -> Contrast:
-    """Return how the clusters differ from the whole population, over the draws.
+    """Differences between clusters and whole population, over the draws.
 
     Each family's `scaled_difference` has its formula.
 
@@ -90,13 +90,13 @@ def contrast(
     margin : smallest scaled difference worth a word.
     """
     whole = family.whole(parameters, weights)
-    found = []
+    sums = []
     for cluster in range(parameters.shape[1]):  # all draws of all clusters may be gigabytes
         differs = family.scaled_difference(parameters[:, cluster], whole)
         sides = (differs, differs > 0, differs > margin, differs < -margin)
-        found.append([side.mean(axis=0) for side in sides])
+        sums.append([side.mean(axis=0) for side in sides])
     described = np.asarray(family.describe(whole.mean(axis=0)), dtype=np.float64)
-    return Contrast(described, *np.array(found).swapaxes(0, 1))
+    return Contrast(described, *np.array(sums).swapaxes(0, 1))
 
 
 def map_of(posterior: Posterior) -> ClusterMap | None:
@@ -107,30 +107,36 @@ def map_of(posterior: Posterior) -> ClusterMap | None:
     return difference_map(weights, posterior.contrasts, family)
 
 
-def traits(found: Contrast, family: Product) -> list[tuple[Ints, Ints]]:
+def traits(contrasts: Contrast, family: Product) -> list[tuple[Ints, Ints]]:
     """Return for each cluster the columns that are high and low in it, clearest first."""
-    clearest = np.argsort(-np.abs(found.scaled), axis=1, kind="stable")
-    high, low = (family.tells() & (side >= PROBABILITY) for side in (found.high, found.low))
-    both = zip(clearest, high, low, strict=True)
-    return [(order[higher[order]], order[lower[order]]) for order, higher, lower in both]
+    clearest = np.argsort(-np.abs(contrasts.scaled), axis=1, kind="stable")
+    high, low = (family.tells() & (side >= PROBABILITY) for side in (contrasts.high, contrasts.low))
+    sides = zip(clearest, high, low, strict=True)
+    return [(order[higher[order]], order[lower[order]]) for order, higher, lower in sides]
 
 
-def describe_clusters(posterior: Posterior) -> list[str]:
-    """Return each cluster in words: what is clearest about it, one trait of a variable."""
-    family, found = posterior.family, posterior.contrasts
+def descriptions(posterior: Posterior) -> list[str]:
+    """Describe each cluster in words: up to five distinctive variables, clearest first.
+
+    Examples
+    --------
+    >>> len(posterior.descriptions())
+    5
+    """
+    family, contrasts = posterior.family, posterior.contrasts
     variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
     words = [word for _, word in family.names()]
     means = family.describe(posterior.profile_draws.mean(axis=0, dtype=np.float64))
     texts = []
-    for cluster, sides in enumerate(traits(found, family)):
+    for cluster, sides in enumerate(traits(contrasts, family)):
         both = np.concatenate(sides)
-        scaled = found.scaled[cluster]
-        said: dict[str, str] = {}
+        scaled = contrasts.scaled[cluster]
+        words_of: dict[str, str] = {}
         for column in both[np.argsort(-np.abs(scaled[both]), kind="stable")]:
             variable, is_high = variables[column], bool(scaled[column] > 0)
             text = _trait(variable, words[column], means[cluster, column], is_high=is_high)
-            said.setdefault(variable.name, text)
-        texts.append(listing([*said.values()], MOST_WORDS) or "like the whole population")
+            words_of.setdefault(variable.name, text)
+        texts.append(listing([*words_of.values()], MOST_WORDS) or "like the whole population")
     return texts
 
 
@@ -149,9 +155,9 @@ def _trait(variable: Variable, word: str, mean: float, *, is_high: bool) -> str:
     return f"{often} {named}"
 
 
-def likeness_order(found: Contrast, family: Product) -> Ints:
+def likeness_order(contrasts: Contrast, family: Product) -> Ints:
     """Return the clusters in an order that puts like ones side by side; few stay as they are."""
-    scaled = found.scaled[:, family.tells()]
+    scaled = contrasts.scaled[:, family.tells()]
     if len(scaled) <= FEW:
         return np.arange(len(scaled))
     return np.asarray(leaves_list(linkage(scaled, "average", optimal_ordering=True)))
@@ -191,11 +197,11 @@ def cluster_map(weights: Reals, probabilities: Reals, offsets: Ints) -> ClusterM
     if strength[-1] <= 0:
         return None
     columns = _turned(vectors[:, :-3:-1]) / roots[:, None]
-    draws = probabilities.astype(np.float64) @ columns / variables
-    return ClusterMap(draws.mean(axis=0), columns, strength[:-3:-1] / strength.sum())
+    centres = profiles @ columns / variables
+    return ClusterMap(centres, columns, strength[:-3:-1] / strength.sum())
 
 
-def difference_map(weights: Reals, found: Contrast, family: Product) -> ClusterMap | None:
+def difference_map(weights: Reals, contrasts: Contrast, family: Product) -> ClusterMap | None:
     """Return the clusters on the first two principal components of their scaled differences.
 
     It takes variables of every kind. A cluster counts as much as its share of the rows.
@@ -203,14 +209,14 @@ def difference_map(weights: Reals, found: Contrast, family: Product) -> ClusterM
     Parameters
     ----------
     weights : (draw, cluster)
-    found : how these clusters differ from the whole population.
+    contrasts : how these clusters differ from the whole population.
 
     Returns
     -------
     None where no two clusters differ. With one component, the second has a share of 0.
     """
     sizes = weights.mean(axis=0, dtype=np.float64)
-    scaled = found.scaled[:, family.tells()]
+    scaled = contrasts.scaled[:, family.tells()]
     apart = scaled - sizes @ scaled / sizes.sum()
     _, values, axes = np.linalg.svd(np.sqrt(sizes)[:, None] * apart, full_matrices=False)
     strength = np.pad(values**2, (0, 1))
@@ -246,7 +252,7 @@ OVERLAP = 0.9
 
 
 def spread(kappa: Floats) -> Floats:
-    """Return how much silos differ under κ: the sd between them of a probability of one half.
+    """Spread of silos under κ: the sd between them of a probability of one half.
 
     The variance of a Dirichlet(κm) coordinate is m(1 − m)/(κ + 1), which is largest at m = ½. In
     standard deviations of a cell within a cluster it is twice that, 1/√(κ + 1), for every kind of
@@ -290,18 +296,18 @@ def single_silo_clusters(
     shares = expected / np.maximum(expected.sum(axis=0), np.finfo(np.float64).tiny)
     least = np.maximum(ONE_SILO, 1 - (1 - counts / counts.sum()) / 2)
     joined = joint_probabilities(correspondence)
-    found = []
+    clusters = []
     for cluster, silo in enumerate(shares.argmax(axis=0)):
         if (share := shares[silo, cluster]) >= least[silo]:
             # on the diagonal, and where no two silos hold the two clusters, stands nan
             apart = np.nan if joined is None else 1 - np.nanmax([*joined[cluster], 0.0])
             name = correspondence.silos[silo]
-            found.append((cluster, name, float(share), float(apart)))
-    return found
+            clusters.append((cluster, name, float(share), float(apart)))
+    return clusters
 
 
 def nearly_same(
-    correspondence: Correspondence | None, probabilities: Reals, family: Product
+    correspondence: Correspondence | None, parameters: Reals, family: Product
 ) -> list[tuple[int, int, float, float]]:
     """Return the pairs of clusters that may be one, the most probable first.
 
@@ -312,7 +318,7 @@ def nearly_same(
     Parameters
     ----------
     correspondence : what the silos found; None leaves the overlap.
-    probabilities : (draw, cluster, parameter), the shared profiles.
+    parameters : (draw, cluster, parameter), the shared profiles.
 
     Returns
     -------
@@ -321,17 +327,17 @@ def nearly_same(
     and so told them apart on its own rows; and the overlap, Σ √(p_a p_b) over all rows there can
     be, from 0 to 1.
     """
-    pairs = nearest_pairs(correspondence, probabilities, family)
+    pairs = nearest_pairs(correspondence, parameters, family)
     named = [pair for pair in pairs if pair[2] >= DOUBTFUL or pair[3] >= OVERLAP]
     return sorted(named, key=lambda pair: (-np.nan_to_num(pair[2]), -pair[3]))
 
 
 def nearest_pairs(
-    correspondence: Correspondence | None, probabilities: Reals, family: Product
+    correspondence: Correspondence | None, parameters: Reals, family: Product
 ) -> list[tuple[int, int, float, float]]:
     """Return all pairs of clusters, those nearest to being one first, as `nearly_same` does."""
     joined = joint_probabilities(correspondence)
-    overlaps = profile_overlap(probabilities.mean(axis=0, dtype=np.float64), family)
+    overlaps = profile_overlap(parameters.mean(axis=0, dtype=np.float64), family)
     joined = np.full_like(overlaps, np.nan) if joined is None else joined
     both = zip(*np.triu_indices(len(overlaps), k=1), strict=True)
     pairs = [(int(a), int(b), float(joined[a, b]), float(overlaps[a, b])) for a, b in both]
@@ -366,18 +372,18 @@ def joint_probabilities(correspondence: Correspondence | None) -> Floats | None:
     return np.divide(joined, weight, out=np.full_like(joined, np.nan), where=weight > 0)
 
 
-def profile_overlap(profiles: Floats, family: Product) -> Floats:
+def profile_overlap(parameters: Floats, family: Product) -> Floats:
     """Return the Bhattacharyya coefficient of the clusters' distributions of rows.
 
     Variables are independent within a cluster, so it is the product over variables.
 
     Parameters
     ----------
-    profiles : (cluster, parameter)
+    parameters : (cluster, parameter)
 
     Returns
     -------
     (cluster, cluster), one on the diagonal.
     """
-    logs = family.log_affinity(profiles[:, None], profiles).sum(axis=-1)
+    logs = family.log_affinity(parameters[:, None], parameters).sum(axis=-1)
     return np.minimum(np.exp(logs), 1.0)  # means of float32 draws do not quite sum to one

@@ -13,21 +13,23 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
-from silomix.errors import DataError, DataWarning, warn
+from silomix.errors import DataError, DataWarning, SettingsError, warn
 from silomix.families.rows import Rows
 from silomix.kernels.likelihood import RowMembership
-from silomix.model.reading import Cells, Table, read_cells, read_table
+from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.model.table import encode
-from silomix.study.roster import silo_columns
+from silomix.posterior.frames import make_frame
+from silomix.study.roster import read_ids, silo_columns
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:
     import narwhals as nw
     from numpy.typing import ArrayLike, NDArray
 
-    from silomix.kernels.arrays import Array, Ints, Reals, Singles
+    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Singles
     from silomix.model.schema import Shard
     from silomix.posterior.global_posterior import Posterior
 
@@ -53,6 +55,93 @@ def in_parts(membership: Reals) -> NDArray[np.uint16]:
 def from_parts(parts: Array) -> Singles:
     """Probabilities from multiples of 1/`PARTS`."""
     return np.divide(parts, PARTS, dtype=np.float32)
+
+
+def membership(
+    posterior: Posterior, table: Table, silo: str | None = None, *, threads: int | None = None
+) -> Floats:
+    """Return P(cluster | row), averaged over draws, for old or new rows: (row, cluster).
+
+    Parameters
+    ----------
+    table : any frame or path with the study's variables; missing cells are summed out.
+    silo : the column that names each row's silo, or the silo that all rows are from: its own
+        weights and its own profiles are used. Rows for which the column names an unknown silo,
+        or none, get the global weights and the shared profiles, and so do all rows without
+        `silo`.
+    threads : cores to use; all when left out. The result does not depend on it.
+
+    Examples
+    --------
+    >>> posterior.membership(table.head(3), silo="silo").shape
+    (3, 5)
+    """
+    return _table_membership(posterior, table, silo, threads).membership
+
+
+def log_predictive_density(
+    posterior: Posterior, table: Table, silo: str | None = None, *, threads: int | None = None
+) -> Floats:
+    """Return the logarithm of p(row), averaged over draws: (row,); arguments as above.
+
+    Examples
+    --------
+    >>> density = posterior.log_predictive_density(table, silo="silo")
+    >>> density.shape, bool((density < 0).all())
+    ((400,), True)
+    """
+    return _table_membership(posterior, table, silo, threads).log_density
+
+
+def labels_frame(
+    posterior: Posterior,
+    table: Table | None = None,
+    silo: str | None = None,
+    *,
+    id: ArrayLike | str | None = None,
+    threads: int | None = None,
+    probabilities: bool = False,
+    frame_like: object = None,
+) -> Any:
+    """Return a frame of the rows: most probable cluster, its probability, and the next.
+
+    Parameters
+    ----------
+    table, silo, threads : rows other than those that were fitted; as for `membership`.
+    id : the column of `table` that names each row, or (row,), the names themselves. Those that
+        `fit` was given are the default for the rows that were fitted; a saved posterior does
+        not have them, since it may be handed on.
+    probabilities : whether to add the probability of each cluster: p0, p1, …
+    frame_like : as for `summary`.
+
+    Returns
+    -------
+    frame
+        A line per row of the table, in its order: row, from 1; id, if given; silo; cluster;
+        probability; and second, the cluster that is most probable after it.
+
+    Examples
+    --------
+    >>> posterior.labels_frame(id=table.index).columns.tolist()
+    ['row', 'id', 'silo', 'cluster', 'probability', 'second']
+    >>> new = posterior.labels_frame(table.head(3), silo="silo", probabilities=True)
+    >>> new.columns.tolist()[2:]
+    ['cluster', 'probability', 'second', 'p0', 'p1', 'p2', 'p3', 'p4']
+    """
+    if table is None and (silo is not None or threads is not None):
+        raise SettingsError("silo and threads are for other rows; give their table, too")
+    if table is None:
+        membership, id = posterior._rows.membership, posterior._rows.ids if id is None else id
+        silos = np.array(posterior.silos, dtype=object)[posterior._rows.silos]
+    else:
+        frame = read_table(table)
+        id = read_ids(frame, id) if isinstance(id, str) else id
+        silos = np.full(len(frame), None, dtype=object)
+        if silo is not None:
+            silos = row_silos(frame, silo, posterior)
+        membership = to_four_decimals(posterior.membership(frame, silo, threads=threads))
+    columns = label_columns(silos, membership, id, probabilities=probabilities)
+    return make_frame(columns, frame_like, posterior)
 
 
 def label_columns(
@@ -83,17 +172,10 @@ def label_columns(
     return columns | ({f"p{c}": p for c, p in enumerate(rounded.T)} if probabilities else {})
 
 
-def table_membership(
-    posterior: Posterior, table: Table, silo: str | None = None, threads: int | None = None
+def _table_membership(
+    posterior: Posterior, table: Table, silo: str | None, threads: int | None
 ) -> RowMembership:
-    """Membership and predictive density of the rows of a table.
-
-    Parameters
-    ----------
-    table : any frame or path; its columns must agree with the study's schema.
-    silo : the column that names each row's silo, or the silo that all rows are of.
-    threads : cores to use; all by default. The result does not depend on it.
-    """
+    """Membership and predictive density of the rows of a table."""
     frame = read_table(table)
     places = silo_places(frame, silo, posterior)
     shard = encode(frame, posterior.study.table_schema)
@@ -147,25 +229,22 @@ def silo_places(frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior
             )
             warn(DataWarning(text, silo=name))
         return np.full(len(frame), ELSEWHERE)
-    cells = row_silos(frame, silo, posterior)
-    indices = {name: place for place, name in enumerate(posterior.silos)}
-    # a missing cell has the code −1, the last of these
-    places = np.array([*(indices.get(text, ELSEWHERE) for text in cells.texts), ELSEWHERE])
-    by_row = places[cells.codes]
-    if (by_row == ELSEWHERE).any():
-        unknown = sorted(text for text in cells.texts if text not in indices)
+    names = row_silos(frame, silo, posterior)
+    places = pd.Index(posterior.silos).get_indexer(pd.Index(names))
+    unknown = places == ELSEWHERE
+    if unknown.any():
         logger.warning(
             "%d rows are of silos that were not fitted (%s): overall weights and profiles are used",
-            np.count_nonzero(by_row == ELSEWHERE),
-            quoted(unknown) or "blank",
+            np.count_nonzero(unknown),
+            quoted(sorted({*names[unknown]} - {None})) or "blank",
         )
-    return by_row
+    return places
 
 
-def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Cells:
-    """Silo of each row: from the column `silo`, or that silo for all rows.
+def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Array:
+    """Name of each row's silo, from the column `silo`, or that silo for all rows: (row,).
 
-    A column that is a variable of the study names no silos.
+    It is None where the cell is missing. A column that is a variable of the study names no silos.
 
     Raises
     ------
@@ -175,9 +254,11 @@ def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Cell
     silo = str(silo)
     columns = [name for name in frame.columns if name not in _variables(posterior)]
     if silo in columns:
-        return read_cells(frame.get_column(silo), f"the silo column {silo!r}")
+        cells = read_cells(frame.get_column(silo), f"the silo column {silo!r}")
+        # a missing cell has the code −1, the last of these
+        return np.array([*cells.texts, None], dtype=object)[cells.codes]
     if silo in posterior.silos:
-        return Cells([silo], np.zeros(len(frame), dtype=np.int64))
+        return np.full(len(frame), silo, dtype=object)
     raise DataError(
         f"{silo!r} is neither a column of the table that names silos nor a silo of the posterior"
         f"{did_you_mean(silo, [*posterior.silos, *columns])}, whose silos are "

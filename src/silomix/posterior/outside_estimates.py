@@ -102,7 +102,7 @@ class Regression(NamedTuple):
     difference : μ_c less the mean of the rest.
     error, freedom : squared standard error of the difference, and its degrees of freedom.
     rest_error : the part of the rest in it.
-    null_error, null_freedom : the same, were there no difference; for a mean no other.
+    null_error : the same as `error`, were there no difference; for a mean no other.
     """
 
     rows: Floats
@@ -114,7 +114,6 @@ class Regression(NamedTuple):
     freedom: Floats
     rest_error: Floats
     null_error: Floats
-    null_freedom: Floats
 
 
 def compare_memberships(
@@ -133,6 +132,7 @@ def compare_memberships(
     return [pool(target, draws, level) for target, draws in estimates]
 
 
+@np.errstate(divide="ignore", invalid="ignore")
 def regress(shares: Floats, target: Target) -> Regression:
     """Regress values on memberships, and compare each cluster with the rest.
 
@@ -143,8 +143,8 @@ def regress(shares: Floats, target: Target) -> Regression:
     For a mean, each is divided by one less the row's leverage (HC2, MacKinnon and White, 1985):
     where memberships are certain, this is Welch's test, for two clusters to the last digit. For a
     share, the variance of a row follows from its mean. The p value takes it as it would be without
-    a difference, which makes it the χ² test where memberships are certain; `share_intervals` takes
-    it with `PSEUDO` rows like the whole added to each cluster. With the spread inside a small
+    a difference, which makes it the χ² test where memberships are certain; `pool` takes it
+    with `PSEUDO` rows like the whole added to each cluster. With the spread inside a small
     cluster instead, one whose rows all agree would always be significant. The mean and the share
     themselves have errors of the same kinds, with rows − 1 degrees of freedom for a mean, which is
     Student's interval where memberships are certain.
@@ -186,13 +186,15 @@ def regress(shares: Floats, target: Target) -> Regression:
         of_cluster += np.einsum("rc,rc->c", block, squares)
         of_rest += np.einsum("rc,rc->c", 1 - block, squares)
     of_cluster, of_rest, null = of_cluster / rest**2, of_rest / rest**2, null / rest**2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = satterthwaite((of_cluster, rows), (of_rest, count - rows))
+    freedom, own_freedom = satterthwaite((of_cluster, rows), (of_rest, count - rows)), rows - 1
     error: Floats = of_cluster + of_rest
-    normal = np.full_like(rest, np.inf)  # so many degrees of freedom
-    judged = (normal, of_rest, null, normal) if binary else (freedom, of_rest, error, freedom)
-    own_freedom = normal if binary else rows - 1
-    return Regression(rows, estimate, own_error, own_freedom, difference, error, *judged)
+    if binary:
+        freedom = own_freedom = np.full_like(rest, np.inf)
+    else:
+        null = error
+    return Regression(
+        rows, estimate, own_error, own_freedom, difference, error, freedom, of_rest, null
+    )
 
 
 def tame(share: Floats, rows: Floats, whole: float) -> Floats:
@@ -200,8 +202,14 @@ def tame(share: Floats, rows: Floats, whole: float) -> Floats:
     return (rows * share + PSEUDO * whole) / (rows + PSEUDO)
 
 
+@np.errstate(divide="ignore", invalid="ignore")
 def pool(target: Target, draws: Sequence[Regression], level: float) -> Comparison:
     """Pool the estimates of several draws.
+
+    The intervals of shares are those of Wilson (1927), and of Newcombe (1998) for differences, from
+    as many certain rows as would have these errors. An interval of so many errors around the share
+    itself would hold far too few small shares: a cluster of 150 rows of which none has the level
+    would rule out 1 %.
 
     Parameters
     ----------
@@ -210,27 +218,39 @@ def pool(target: Target, draws: Sequence[Regression], level: float) -> Compariso
     level : of the interval.
     """
     stack = Regression(*(np.array(parts) for parts in zip(*draws, strict=True)))
-    rows, middle = stack.rows.mean(axis=0), stack.difference.mean(axis=0)
-    compared = np.where(rows >= FEWEST, 1.0, np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        error, freedom = pooled_error(stack.difference, stack.error, stack.freedom)
-        se, own_freedom = pooled_error(stack.estimate, stack.own_error, stack.own_freedom)
-        reach, own_reach = stdtrit([freedom, own_freedom], 0.5 + level / 2)
-        null, null_freedom = pooled_error(stack.difference, stack.null_error, stack.null_freedom)
-        p_value = 2 * stdtr(null_freedom, -np.abs(middle) / null) * compared
-    whole, estimate = float(np.nanmean(target.values)), stack.estimate.mean(axis=0)
-    half, own_half = reach * error, own_reach * se
-    intervals = estimate - own_half, estimate + own_half, middle - half, middle + half
-    if target.level is not None:
-        estimate, middle = _inside(whole, rows, estimate, middle)
-        errors = se, error, np.sqrt(stack.rest_error.mean(axis=0))
-        shares = estimate, middle, rows
-        intervals = share_intervals(shares, whole, errors, (own_reach, reach))
-    own_lower, own_upper, lower, upper = (edge * compared for edge in intervals)
-    means = whole, rows, estimate * compared, own_lower, own_upper
-    return Comparison(
-        target.variable, target.level, *means, middle * compared, lower, upper, p_value
+    rows, estimate, middle = (
+        part.mean(axis=0) for part in (stack.rows, stack.estimate, stack.difference)
     )
+    compared, whole = np.where(rows >= FEWEST, 1.0, np.nan), float(np.nanmean(target.values))
+    error, freedom = pooled_error(stack.difference, stack.error, stack.freedom)
+    own_error, own_freedom = pooled_error(stack.estimate, stack.own_error, stack.own_freedom)
+    reach, own_reach = stdtrit([freedom, own_freedom], 0.5 + level / 2)
+    null, null_freedom = pooled_error(stack.difference, stack.null_error, stack.freedom)
+    p_value = 2 * stdtr(null_freedom, -np.abs(middle) / null)
+    if target.level is None:
+        half, own_half = reach * error, own_reach * own_error
+        ends = estimate - own_half, estimate + own_half
+        lower, upper = middle - half, middle + half
+    else:
+        estimate, middle = _inside(whole, rows, estimate, middle)
+        rest, rest_error = (
+            np.clip(estimate - middle, 0.0, 1.0),
+            np.sqrt(stack.rest_error.mean(axis=0)),
+        )
+        tamed = tame(estimate, rows, whole)
+        # each cluster of the rest with rows added, as where the errors were taken
+        rest_tamed = (rows @ tamed - rows * tamed) / (rows.sum() - rows)
+        variance, rest_variance = tamed * (1 - tamed), rest_tamed * (1 - rest_tamed)
+        # what doubtful rows add to the variance comes from other clusters, whatever the share
+        certain = np.maximum(variance / own_error**2, rows)
+        leak = np.maximum(own_error**2 - variance / certain, 0.0)
+        ends = wilson(estimate, certain, own_reach, leak)
+        lower, upper = wilson(estimate, variance / (error**2 - rest_error**2), reach)
+        least, most = wilson(rest, rest_variance / rest_error**2, reach)
+        lower = np.maximum(middle - np.hypot(estimate - lower, most - rest), -1.0)
+        upper = np.minimum(middle + np.hypot(upper - estimate, rest - least), 1.0)
+    shown = (compared * part for part in (estimate, *ends, middle, lower, upper, p_value))
+    return Comparison(target.variable, target.level, whole, rows, *shown)
 
 
 def _inside(whole: float, rows: Floats, estimate: Floats, middle: Floats) -> tuple[Floats, Floats]:
@@ -239,46 +259,9 @@ def _inside(whole: float, rows: Floats, estimate: Floats, middle: Floats) -> tup
     A linear regression may exceed these bounds where clusters overlap much.
     """
     share = rows / rows.sum()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        least, most = (whole - 1) / share + 1, whole / share
-        bounded = np.clip(estimate, np.maximum(least, 0.0), np.minimum(most, 1.0))
-        return bounded, np.clip(middle + (bounded - estimate) / (1 - share), -1.0, 1.0)
-
-
-def share_intervals(
-    shares: tuple[Floats, Floats, Floats],
-    whole: float,
-    errors: tuple[Floats, Floats, Floats],
-    reaches: tuple[Floats, Floats],
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Intervals of shares and of their differences from the rest, lower and upper.
-
-    Those of Wilson (1927), and of Newcombe (1998) for differences, from as many certain rows as
-    would have these errors. An interval of so many errors around the share itself would hold far
-    too few small shares: a cluster of 150 rows of which none has the level would rule out 1 %.
-
-    Parameters
-    ----------
-    shares : the clusters' shares, how far they are from the rest's, and rows: (cluster,) each.
-    errors : standard errors of the shares, of the differences, and the part of the rest in these.
-    reaches : quantiles, for the shares and for the differences.
-    """
-    (estimate, middle, rows), (se, error, of_rest) = shares, errors
-    rest = np.clip(estimate - middle, 0.0, 1.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tamed = tame(estimate, rows, whole)
-        # each cluster of the rest with rows added, as where the errors were taken
-        rest_tamed = (rows @ tamed - rows * tamed) / (rows.sum() - rows)
-        variance, of_others = tamed * (1 - tamed), rest_tamed * (1 - rest_tamed)
-        # what doubtful rows add to the variance comes from other clusters, whatever the share
-        certain = np.maximum(variance / se**2, rows)
-        leak = np.maximum(se**2 - variance / certain, 0.0)
-        own_lower, own_upper = wilson(estimate, certain, reaches[0], leak)
-        lower, upper = wilson(estimate, variance / (error**2 - of_rest**2), reaches[1])
-        least, most = wilson(rest, of_others / of_rest**2, reaches[1])
-    lower = middle - np.hypot(estimate - lower, most - rest)
-    upper = middle + np.hypot(upper - estimate, rest - least)
-    return own_lower, own_upper, np.maximum(lower, -1.0), np.minimum(upper, 1.0)
+    least, most = (whole - 1) / share + 1, whole / share
+    bounded = np.clip(estimate, np.maximum(least, 0.0), np.minimum(most, 1.0))
+    return bounded, np.clip(middle + (bounded - estimate) / (1 - share), -1.0, 1.0)
 
 
 def pooled_error(differences: Floats, within: Floats, freedom: Floats) -> tuple[Floats, Floats]:
@@ -306,6 +289,7 @@ def pooled_error(differences: Floats, within: Floats, freedom: Floats) -> tuple[
     return np.sqrt(total), np.where(lost > AGREEMENT, pooled, complete)
 
 
+@np.errstate(divide="ignore", invalid="ignore")
 def compare_labels(target: Target, labels: Ints, clusters: int, level: float) -> Comparison:
     """Differences of each cluster's labelled rows from all rows, taking labels as known.
 
@@ -322,24 +306,22 @@ def compare_labels(target: Target, labels: Ints, clusters: int, level: float) ->
     values, labels = target.values[seen], labels[seen]
     rows = np.bincount(labels, minlength=clusters).astype(np.float64)
     sums = np.bincount(labels, values, clusters).astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        means = sums / rows
-        difference = means - values.mean()
-        if target.level is not None:
-            ends = wilson(means, rows, ndtri(0.5 + level / 2))
-            test = compare_shares(sums, rows, float(values.sum()), len(values), level)
-        else:  # Welch's t-test, without equal variances
-            squares = np.bincount(labels, (values - means[labels]) ** 2, clusters)
-            within, whole = squares / (rows - 1) / rows, values.var(ddof=1) / len(values)
-            own_half = stdtrit(rows - 1, 0.5 + level / 2) * np.sqrt(within)
-            ends = means - own_half, means + own_half
-            error = np.sqrt(within + whole)
-            freedom = satterthwaite((within, rows), (whole, len(values)))
-            half = stdtrit(freedom, 0.5 + level / 2) * error
-            p_value = 2 * stdtr(freedom, -np.abs(difference) / error)
-            test = difference - half, difference + half, p_value
-    of_all = float(values.mean())
-    return Comparison(target.variable, target.level, of_all, rows, means, *ends, difference, *test)
+    means, whole = sums / rows, float(values.mean())
+    difference = means - whole
+    if target.level is not None:
+        ends = wilson(means, rows, ndtri(0.5 + level / 2))
+        test = compare_shares(sums, rows, float(values.sum()), len(values), level)
+    else:  # Welch's t-test, without equal variances
+        squares = np.bincount(labels, (values - means[labels]) ** 2, clusters)
+        within, of_all = squares / (rows - 1) / rows, values.var(ddof=1) / len(values)
+        own_half = stdtrit(rows - 1, 0.5 + level / 2) * np.sqrt(within)
+        ends = means - own_half, means + own_half
+        error = np.sqrt(within + of_all)
+        freedom = satterthwaite((within, rows), (of_all, len(values)))
+        half = stdtrit(freedom, 0.5 + level / 2) * error
+        p_value = 2 * stdtr(freedom, -np.abs(difference) / error)
+        test = difference - half, difference + half, p_value
+    return Comparison(target.variable, target.level, whole, rows, means, *ends, difference, *test)
 
 
 def wilson(

@@ -8,33 +8,19 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtr, stdtrit
 
 from silomix.errors import DataError, DataWarning, SettingsError, warn
+from silomix.model import reading
 from silomix.model.columns import MOST_LEVELS, like_missing
 from silomix.model.metrics import cluster_numbers
-from silomix.model.reading import (
-    NUMBER,
-    Cells,
-    Table,
-    declared_levels,
-    find_column,
-    missing_texts,
-    read_cells,
-    read_table,
-)
-from silomix.model.sentences import ABSENT, at_least, did_you_mean, number, one_of, plural, quoted
+from silomix.model.sentences import at_least, did_you_mean, one_of, quoted
 from silomix.model.table import encode, load
+from silomix.posterior import outside_estimates as estimates
 from silomix.posterior.frames import Layout, make_frame
 from silomix.posterior.membership import ELSEWHERE, encoded_membership, silo_places
-from silomix.posterior.outside_estimates import (
-    Comparison,
-    Target,
-    compare_labels,
-    compare_memberships,
-    fit_multinomial,
-    pooled_error,
-)
+from silomix.posterior.outside_estimates import Comparison, Target
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:
@@ -51,8 +37,6 @@ Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str | None]"
 
 # Reference group of each method.
 AGAINST: Mapping[Method, str] = {"averaged": "rest", "labels": "whole"}
-# Variables and levels that are printed; the frame has all.
-MOST_SHOWN = 6
 # Draws to average over: the effect of more is far below the standard errors.
 DRAWS = 25
 # Columns of the tidy frame.
@@ -122,29 +106,25 @@ class Outside:
             for item in items:
                 wide |= {item.name: item.estimate, f"{item.name}, p value": item.p_value}
             return make_frame(wide, frame_like, self.posterior)
-        lines = len(clusters) * len(items)
-        # values of a whole comparison are repeated in the line of each cluster
-        columns: dict[str, Any] = {
-            name: np.concatenate([np.broadcast_to(field, len(clusters)) for field in fields])
-            for name, fields in zip(Comparison._fields, zip(*items, strict=True), strict=True)
-        }
-        columns |= {
-            "level_name": columns["level"],
-            "cluster": np.tile(clusters, len(items)),
-            "against": [AGAINST[self.method]] * lines,
-            "interval": [f"{100 * self.level:g}% CI"] * lines,
-            "significant": columns["p_value"] <= self.threshold,
-            "method": [self.method] * lines,
-        }
-        return make_frame({name: columns[name] for name in TIDY}, frame_like, self.posterior)
+        lines = pd.concat(pd.DataFrame(item._asdict() | {"cluster": clusters}) for item in items)
+        lines = lines.rename(columns={"level": "level_name"}).assign(
+            against=AGAINST[self.method],
+            interval=f"{100 * self.level:g}% CI",
+            significant=lines["p_value"] <= self.threshold,
+            method=self.method,
+        )
+        return make_frame(lines[[*TIDY]].to_dict("list"), frame_like, self.posterior)
 
     def __repr__(self) -> str:
-        return "\n".join(_describe(self))
+        from silomix.report.cluster_sections import outside_view  # looks upward
+        from silomix.report.display import as_text
+
+        return as_text(outside_view(self)).rstrip()
 
 
 def compare_outside(
     posterior: Posterior,
-    table: Table,
+    table: reading.Table,
     columns: Columns,
     silo: str | None = None,
     *,
@@ -210,7 +190,7 @@ def compare_outside(
         raise SettingsError('labels are for method="labels"; leave them out, or set it')
     if method == "averaged" and posterior.n_draws < 2:
         raise SettingsError("averaging needs two draws or more; give {method}", method="labels")
-    frame, used, clusters = read_table(table), 0, posterior.n_clusters
+    frame, used, clusters = reading.read_table(table), 0, posterior.n_clusters
     targets = read_outside(frame, columns, na_values)
     missing = {target.variable: int(np.isnan(target.values).sum()) for target in targets}
     check_outside(posterior, missing, silo)
@@ -223,12 +203,12 @@ def compare_outside(
                 f"labels has {len(numbers)} rows and goes up to {numbers.max()}; give one for each "
                 f"of the table's {len(frame)} rows, from 0 to {clusters - 1}"
             )
-        results = [compare_labels(target, numbers, clusters, level) for target in targets]
+        results = [estimates.compare_labels(target, numbers, clusters, level) for target in targets]
     else:
         used = min(at_least("draws", draws, 2), posterior.n_draws)
         places = silo_places(frame, silo, posterior)
         memberships = memberships_by_draw(posterior, frame, places, used, threads)
-        results = compare_memberships(targets, memberships, level)
+        results = estimates.compare_memberships(targets, memberships, level)
     return Outside(
         posterior=posterior,
         comparisons=tuple(results),
@@ -242,7 +222,7 @@ def compare_outside(
 
 def regress_membership(
     posterior: Posterior,
-    table: Table,
+    table: reading.Table,
     covariates: Columns,
     *,
     reference: int = 0,
@@ -292,7 +272,7 @@ def regress_membership(
             f"reference is {reference!r}; give a cluster's number, from 0 to {clusters - 1}; there "
             "must be two or more"
         )
-    frame = read_table(table)
+    frame = reading.read_table(table)
     targets = read_outside(frame, covariates, na_values)
     groups = [list(group) for _, group in groupby(targets, lambda target: target.variable)]
     check_outside(posterior, [target.variable for target in targets], None)
@@ -309,9 +289,9 @@ def regress_membership(
     flat = replace(posterior, weights=np.ones_like(posterior.weights) / clusters)
     count, places = at_least("draws", draws, 2), np.full(len(frame), ELSEWHERE)
     evidence = memberships_by_draw(flat, frame, places, count, threads)
-    fits = [fit_multinomial(design, e[seen], reference) for e in evidence]
+    fits = [estimates.fit_multinomial(design, e[seen], reference) for e in evidence]
     estimate, variance = (np.array(part) for part in zip(*fits, strict=True))
-    error, freedom = pooled_error(estimate, variance, np.full_like(estimate, np.inf))
+    error, freedom = estimates.pooled_error(estimate, variance, np.full_like(estimate, np.inf))
     middle = estimate.mean(axis=0)
     half = stdtrit(freedom, 0.5 + level / 2) * error
     # a constant far from the data may be beyond what floats hold
@@ -384,20 +364,20 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns, na_values: Any = No
     kinds = names if isinstance(names, Mapping) else dict.fromkeys(names)
     if not kinds:
         raise SettingsError("columns is empty; name at least one column to compare")
-    blanks = missing_texts(na_values, frame.columns)
+    blanks = reading.missing_texts(na_values, frame.columns)
     return [target for name in kinds for target in _read_column(frame, name, kinds[name], blanks)]
 
 
 def _read_column(
     frame: nw.DataFrame[Any], name: str, kind: str | None, blanks: Mapping[str, tuple[str, ...]]
 ) -> list[Target]:
-    column, where = find_column(frame, name, "to compare"), f"the table: column {name!r}"
-    cells = read_cells(column, where, blanks[name])
+    column, where = reading.find_column(frame, name, "to compare"), f"the table: column {name!r}"
+    cells = reading.read_cells(column, where, blanks[name])
     if len(cells.texts) < 2:
         only = f"the one value {cells.texts[0]!r}" if cells.texts else "no value at all"
         raise DataError(f"{where} has {only}, so no cluster can differ in it; leave it out")
-    words = [text for text in cells.texts if not NUMBER.fullmatch(text)]
-    declared = declared_levels(frame, name) is not None
+    words = [text for text in cells.texts if not reading.NUMBER.fullmatch(text)]
+    declared = reading.declared_levels(frame, name) is not None
     if kind is None:
         kind = "levels" if words or declared or len(cells.texts) == 2 else "mean"
     if kind == "mean" and words:
@@ -430,69 +410,9 @@ def _read_column(
     ]
 
 
-def _read_numbers(name: str, cells: Cells) -> Target:
+def _read_numbers(name: str, cells: reading.Cells) -> Target:
     if odd := like_missing(name, cells, is_number=True):
         cure = "taken as they stand; if they mean a missing cell, give {na_values}"
         warn(DataWarning(f"the table: {odd}: {cure}", na_values=...))
     # a missing cell has the code −1, the last of these
     return Target(name, None, np.array([*map(float, cells.texts), np.nan])[cells.codes])
-
-
-def _describe(outside: Outside) -> Iterator[str]:
-    way = "each row in its most probable cluster"
-    if outside.method == "averaged":
-        way = f"memberships averaged over {plural(outside.draws, 'draw')}"
-    yield f"Outside variables of {plural(outside.posterior.n_clusters, 'cluster')}, {way}"
-    reference, interval = f"minus {AGAINST[outside.method]}", f"{100 * outside.level:g}% interval"
-    width = max(map(len, ("cluster", *outside.posterior.cluster_names)))
-    for item in outside.comparisons[:MOST_SHOWN]:
-        left_out = outside.missing[item.variable]
-        without = f", {left_out:,} of {plural(outside.rows, 'row')} missing" if left_out else ""
-        points = "" if item.level is None else "; differences in points"
-        yield f"\n{item.name} (whole: {value(item.whole, item)}{without}{points})"
-        heads = f"{'rows':>10} {'estimate':>24} {reference:>11} {interval:>20} {'p':>8}"
-        yield f"{'cluster':>{width}} {heads}"
-        lines = zip(outside.posterior.cluster_names, texts(outside, item), strict=True)
-        for name, (rows, mean, change, span, p, differs) in lines:
-            star = " *" if differs else ""
-            yield f"{name:>{width}} {rows:>10} {mean:>24} {change:>11} {span:>20} {p:>8}{star}"
-    n_more = len(outside.comparisons) - MOST_SHOWN
-    if n_more > 0:
-        yield f"\n... and {n_more} more: see .frame()"
-    yield (
-        f"\n* differs from the {AGAINST[outside.method]}: p at most {outside.threshold:.2g}, which "
-        f"keeps the chance of any false alarm in {plural(outside.tests, 'test')} at "
-        f"{100 * outside.error:g}% (Bonferroni)"
-    )
-
-
-def texts(outside: Outside, item: Comparison) -> Iterator[tuple[str, str, str, str, str, bool]]:
-    """Yield the cells of a table of one comparison, cluster by cluster.
-
-    Rows, mean or share with its interval, difference, the interval of that, p value, and whether
-    the difference is significant.
-    """
-    for cluster, p in enumerate(item.p_value):
-        change, lower, upper = (
-            value(part[cluster], item, "+") for part in (item.difference, item.lower, item.upper)
-        )
-        rare = ABSENT if np.isnan(p) else "<0.0001" if p < 0.0001 else f"{p:.4f}"
-        mean, least, most = (
-            value(part[cluster], item)
-            for part in (item.estimate, item.estimate_lower, item.estimate_upper)
-        )
-        rows, estimate = f"{item.rows[cluster]:,.0f}", f"{mean} ({least} to {most})"
-        yield rows, estimate, change, f"{lower} to {upper}", rare, p <= outside.threshold
-
-
-def value(amount: float, item: Comparison, sign: str = "") -> str:
-    """Format a mean with about four digits, or a share in percent; "–" for nan.
-
-    With the sign "+" it is a difference: of shares, in percentage points.
-    """
-    if item.level is not None:
-        return number(100 * amount, f"{sign}.1f") if sign else number(amount, ".1%")
-    numbers = np.abs([item.whole, *item.difference])
-    largest = np.max(numbers, initial=0.0, where=np.isfinite(numbers))
-    decimals = int(np.clip(3 - np.floor(np.log10(largest)), 0, 6)) if largest > 0 else 0
-    return number(amount, f"{sign},.{decimals}f")

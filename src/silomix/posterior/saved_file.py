@@ -28,23 +28,11 @@ from safetensors.numpy import save as save_arrays
 from silomix import messages
 from silomix.errors import FileError, MessageError, MissingDependency, SettingsError
 from silomix.kernels import arrays as short_names
-from silomix.messages.container import (
-    FLOATS,
-    INTEGERS,
-    LARGEST_MESSAGE,
-    PLACE_IN_LIST,
-    Array,
-    Arrays,
-    join,
-    load_arrays,
-    read_json,
-    split,
-    validate,
-)
-from silomix.model import draws
+from silomix.messages import container
+from silomix.messages.container import Array, Arrays
+from silomix.model import draws, reading
 from silomix.model.files import replace_file, writing
 from silomix.posterior import global_posterior, verdict
-from silomix.posterior.chains import find_chains
 from silomix.posterior.characterise import spread_of
 from silomix.posterior.membership import PARTS, from_parts, in_parts
 from silomix.study import Study, digest
@@ -66,15 +54,15 @@ GZIP = 31
 UNFOLDS, ALWAYS = 100, 300_000_000
 # Largest share: draws in float32 that were added up may be a little above one.
 TOP = 1.001
-SINGLES, DOUBLES = FLOATS[:1], FLOATS[1:]
+SINGLES, DOUBLES = container.FLOATS[:1], container.FLOATS[1:]
 
 # Arrays by attribute of the posterior, of which lists have one for each silo.
 ARRAYS = {
     "weights": Array("draw cluster", SINGLES, 0, TOP),
     "weights_by_silo": Array("draw silo cluster", SINGLES, 0, TOP),
     "profile_draws": Array("draw cluster parameter", SINGLES, 0, TOP),
-    "correspondence.groups": Array("own_cluster", INTEGERS, 0),
-    "correspondence.sizes": Array("own_cluster", INTEGERS, 0),
+    "correspondence.groups": Array("own_cluster", container.INTEGERS, 0),
+    "correspondence.sizes": Array("own_cluster", container.INTEGERS, 0),
     "correspondence.confidence": Array("local_cluster local_cluster", DOUBLES, 0, TOP),
     "silo_weights.weights": Array("silo", DOUBLES, 0, TOP),
     "silo_weights.profiles": Array("silo cluster", DOUBLES, 0, TOP),
@@ -83,8 +71,8 @@ ARRAYS = {
     ),
     "silo_profiles.parameters": Array("silo_draw silo cluster parameter", SINGLES, 0, TOP),
     "assignment.membership": Array("row cluster", ("uint16",), 0, PARTS),
-    "assignment.silos": Array("row", INTEGERS, 0),
-    "assignment.missing": Array("silo variable", INTEGERS, 0),
+    "assignment.silos": Array("row", container.INTEGERS, 0),
+    "assignment.missing": Array("silo variable", container.INTEGERS, 0),
     "diagnostics.elbo": Array("step"),
     "diagnostics.polish.values.log_likelihood": Array("round"),
     "diagnostics.polish.values.movement": Array("check finding"),
@@ -98,7 +86,7 @@ MISFITS = (AttributeError, LookupError, TypeError, ValueError, SafetensorError, 
 
 
 class Document(BaseModel):
-    """What pydantic needs to check a posterior's records and to make them."""
+    """Model with which pydantic checks a posterior's records, and makes them."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
@@ -106,7 +94,7 @@ class Document(BaseModel):
 
 
 # the records' modules import each other's names for annotations alone
-MODULES = (short_names, messages, draws, global_posterior, verdict)
+MODULES = (short_names, messages, draws, reading, global_posterior, verdict)
 Document.model_rebuild(_types_namespace=dict(ChainMap({"Study": Study}, *map(vars, MODULES))))
 READER = TypeAdapter(Document)
 
@@ -120,7 +108,7 @@ def save(posterior: Posterior, path: str | Path) -> Path:
 
 
 def as_bytes(posterior: Posterior) -> bytes:
-    """Return what is in the file of a posterior."""
+    """Content of the file of a posterior."""
     document, arrays = _separate(posterior)
     if "assignment.membership" in arrays:
         del arrays["assignment.labels"]
@@ -128,8 +116,8 @@ def as_bytes(posterior: Posterior) -> bytes:
     for name, array in arrays.items():
         arrays[name] = array.astype(_declared(name).dtypes[0], copy=False)
     for name in SHARED.keys() & arrays.keys():
-        own = arrays[name]
-        arrays[name] = np.where(own == _shared(arrays, name), np.float32("nan"), own)
+        values = arrays[name]
+        arrays[name] = np.where(values == _shared(arrays, name), np.float32("nan"), values)
     text = json.dumps(HEAD | document, ensure_ascii=False, allow_nan=False).encode()
     content = save_arrays(arrays | {DOCUMENT: np.frombuffer(text, np.uint8)})
     return zlib.compress(content, wbits=GZIP)
@@ -142,11 +130,11 @@ def _separate(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
     if posterior.assignment is not None:
         own["assignment"] = replace(posterior.assignment, ids=None)  # a file is handed on
     stored = {part.name: getattr(posterior, part.name) for part in fields(posterior)}
-    return split(stored | own, "", arrays), arrays
+    return container.split(stored | own, "", arrays), arrays
 
 
 def _declared(path: str) -> Array:
-    return ARRAYS[PLACE_IN_LIST.sub("", path)]
+    return ARRAYS[container.PLACE_IN_LIST.sub("", path)]
 
 
 def _shared(arrays: Arrays, name: str) -> NDArray[Any]:
@@ -180,8 +168,8 @@ def load(path: str | Path) -> Posterior:
             membership = from_parts(arrays["assignment.membership"])
             labels = {"assignment.labels": membership.argmax(axis=1)}
             arrays |= labels | {"assignment.membership": membership}
-        given = {"posterior": join(document, "", arrays)}
-        posterior: Posterior = validate(READER, given).posterior
+        parts = {"posterior": container.join(document, "", arrays)}
+        posterior: Posterior = container.validate(READER, parts).posterior
         _check_records(posterior, arrays)
     except OSError as error:
         raise FileError(f"{source} cannot be read: {error.strerror}; check the path") from None
@@ -200,12 +188,12 @@ def load(path: str | Path) -> Posterior:
 def _unpack(content: bytes) -> tuple[dict[str, Any], Arrays]:
     """Return the document and the arrays; refuse what unfolds to more than it should."""
     unfolding = zlib.decompressobj(wbits=GZIP)
-    most = min(max(UNFOLDS * len(content), ALWAYS), LARGEST_MESSAGE)
+    most = min(max(UNFOLDS * len(content), ALWAYS), container.LARGEST_MESSAGE)
     whole = unfolding.decompress(content, most)
     if unfolding.unconsumed_tail or unfolding.unused_data or not unfolding.eof:
         raise FileError("it ends early, or claims to hold more than it does")
-    arrays = load_arrays(whole)
-    document = read_json(arrays.pop(DOCUMENT).tobytes())
+    arrays = container.load_arrays(whole)
+    document = container.read_json(arrays.pop(DOCUMENT).tobytes())
     head = {name: document.pop(name, None) for name in HEAD}
     if head != HEAD:
         raise FileError(f"it calls itself {head!r:.80}, and this silomix reads {HEAD}")
@@ -218,7 +206,7 @@ def _check_arrays(arrays: Arrays, study: Study) -> None:
     sizes = {"silo": len(study.silos), "parameter": int(family.starts[-1]), "finding": 4}
     sizes |= {"variable": len(family.variables), "cluster": arrays["weights"].shape[1]}
     for name, array in arrays.items():
-        declared, field = _declared(name), PLACE_IN_LIST.sub("", name)
+        declared, field = _declared(name), container.PLACE_IN_LIST.sub("", name)
         is_number = "parameter" in declared.axes and not family.is_categorical
         if is_number:
             declared = replace(declared, least=Array.least, most=Array.most)
@@ -235,9 +223,9 @@ def _check_arrays(arrays: Arrays, study: Study) -> None:
             shape = f"has the shape {array.shape}, and {fits} would fit the rest: {sizes}"
             raise FileError(f"its array {name!r} {problem or shape}")
     draws, kappas, some = (sizes.get(f"{of}draw", 1) for of in ("", "kappa_", "silo_"))
-    own = [length for axis, length in sizes.items() if axis.startswith("own_cluster")]
-    possible = kappas in {1, draws} and 1 <= some <= draws and sizes["cluster"] > 0 and all(own)
-    if not possible or sum(own) != sizes.get("local_cluster", sum(own)):
+    counts = [length for axis, length in sizes.items() if axis.startswith("own_cluster")]
+    possible = kappas in {1, draws} and 1 <= some <= draws and sizes["cluster"] > 0 and all(counts)
+    if not possible or sum(counts) != sizes.get("local_cluster", sum(counts)):
         raise FileError(f"its arrays cannot have the lengths {sizes}")
 
 
@@ -286,16 +274,13 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     }
     names, levels = posterior.parameter_names, len(posterior.levels)
     axis = "level" if posterior.family.is_categorical else "parameter"
-    coords: dict[str, tuple[str, Any]] = {
-        "cluster": (
-            "cluster",
-            posterior.cluster_names if posterior.names else np.arange(posterior.n_clusters),
-        ),
-        "silo": ("silo", list(posterior.silos)),
-        axis: (axis, [("=" if i < levels else " ").join(name) for i, name in enumerate(names)]),
-        "variable_name": ("variable_name", [v.name for v in posterior.family.variables]),
+    coords: dict[str, Any] = {
+        "cluster": posterior.cluster_names if posterior.names else range(posterior.n_clusters),
+        "silo": list(posterior.silos),
+        axis: [("=" if i < levels else " ").join(name) for i, name in enumerate(names)],
+        "variable_name": [v.name for v in posterior.family.variables],
     }
-    places = find_chains(posterior)
+    places = global_posterior.find_chains(posterior)
     groups: dict[str, dict[str, Any]] = {}
     for group, name, axes, values in _variables(posterior, axis):
         by_chain = values[places] if group == "posterior" else values[None]
@@ -303,14 +288,13 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     datasets = {"/": xr.Dataset(attrs=attrs)}
     for group, variables in groups.items():
         data = xr.Dataset(variables, attrs=attrs)
-        counted = {name: (name, np.arange(data.sizes.get(name, 0))) for name in ("chain", "draw")}
+        counted = {axis: range(data.sizes.get(axis, 0)) for axis in ("chain", "draw")}
+        named = {axis: names for axis, names in (coords | counted).items() if axis in data.dims}
         if group == "last_draws":
             last = np.argsort(places, axis=None)[-data.sizes["draw"] :]
             of_chain, of_draw = np.unravel_index(last, places.shape)
-            counted |= {"of_chain": ("draw", of_chain), "of_draw": ("draw", of_draw)}
-        named = coords | counted
-        here = {name: coord for name, coord in named.items() if coord[0] in data.dims}
-        datasets[group] = data.assign_coords(here)
+            named |= {"of_chain": ("draw", of_chain), "of_draw": ("draw", of_draw)}
+        datasets[group] = data.assign_coords(named)
     return xr.DataTree.from_dict(datasets)
 
 
@@ -318,18 +302,18 @@ def _variables(
     posterior: Posterior, axis: str
 ) -> Iterator[tuple[str, str, list[str], NDArray[Any]]]:
     """Yield the variables of the tree: group, name, axes, and values without the axis of chains."""
-    draw, own, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
+    draw, drifting, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
     # the variable with all axes first: arviz-stats 0.8 mixes up the lines of a summary of several
     # variables if their axes first appear in another order
     yield "posterior", "weights_by_silo", [*draw, "silo", "cluster"], posterior.weights_by_silo
     yield "posterior", "weights", [*draw, "cluster"], posterior.weights
     profiles = "probabilities" if axis == "level" else "parameters"
     yield "posterior", profiles, [*draw, "cluster", axis], posterior.parameters
-    if own is not None:
+    if drifting is not None:
         axes, described = [*draw, "silo", "cluster", axis], posterior.family.describe
-        yield "last_draws", f"{profiles}_by_silo", axes, described(own.parameters)
+        yield "last_draws", f"{profiles}_by_silo", axes, described(drifting.parameters)
         # κ itself is infinite where silos are alike, which no figure can show
-        spread = spread_of(own.kappa, posterior.family)
+        spread = spread_of(drifting.kappa, posterior.family)
         if len(spread) == posterior.n_draws:
             yield "posterior", "spread", [*draw, "variable_name"], spread
         else:

@@ -40,7 +40,7 @@ FEW_ROWS = (20, 5)
 
 @dataclass(frozen=True, eq=False)
 class PolishTrace:
-    """How the draws moved over the polish rounds.
+    """Movement of the draws over the polish rounds.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class PolishTrace:
 
     @property
     def moved(self) -> float:
-        """How far the worst cluster moved at the last check, in standard errors."""
+        """Movement of the worst cluster at the last check, in standard errors."""
         return float(self.values["movement"][-1][2:].max()) if self.checked else math.nan
 
 
@@ -84,7 +84,7 @@ class Cause(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PosteriorDiagnostics:
-    """What a person wants to know before trusting the global posterior.
+    """Diagnostics of the global posterior, and the verdict.
 
     Attributes
     ----------
@@ -123,13 +123,13 @@ class PosteriorDiagnostics:
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """What counts against the result, the worst first."""
+        """Causes of doubt, the worst first."""
         doubts = [cause for cause in _causes(self) if cause.level != "trust"]
         return tuple(sorted(doubts, key=lambda cause: cause.level != "distrust"))
 
     @property
     def level(self) -> Level:
-        """How far to trust it: "trust", "care" or "distrust"; never the first if nothing judged."""
+        """Degree of trust: "trust", "care" or "distrust"; never the first if nothing judged."""
         if not self.runs:
             return "care"
         return max((cause.level for cause in self.causes), key=LEVELS.index, default="trust")
@@ -150,18 +150,15 @@ class PosteriorDiagnostics:
 
 def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     """Yield the verdict on a posterior, a sentence at a time: the causes, then the notes."""
-    causes = diagnostics.causes
+    causes = diagnostics.causes if diagnostics.runs else ()
     if not diagnostics.runs:
         yield "Cannot tell whether to trust it: no run was judged."
     elif not causes:
         yield f"Trust it: {_reasons(diagnostics)}."
-    else:
-        opening = {"care": "Use with care", "distrust": "Do not trust this result yet"}
-        yield f"{opening[causes[0].level]}: {causes[0].sentence}."
-        yield f"{causes[0].advice}."
-        for cause in causes[1:]:
-            yield f"Also, {cause.sentence}."
-            yield f"{cause.advice}."
+    openings = {"care": "Use with care:", "distrust": "Do not trust this result yet:"}
+    for place, cause in enumerate(causes):
+        yield f"{'Also,' if place else openings[cause.level]} {cause.sentence}."
+        yield f"{cause.advice}."
     if diagnostics.polish and diagnostics.rounds and not diagnostics.polish.checked:
         more = plural(diagnostics.rounds, "round")
         yield f"Whether the draws had settled was not checked: that takes more than {more}."
@@ -252,8 +249,8 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
         and diagnostics.confidence is not None,
         f"the draws had settled after {plural(diagnostics.rounds, 'polish round')}": checked,
     }
-    found = [reason for reason, holds in reasons.items() if holds]
-    return listing(found, last=", and ")
+    held = [reason for reason, holds in reasons.items() if holds]
+    return listing(held, last=", and ")
 
 
 @dataclass(frozen=True)

@@ -6,29 +6,17 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.console import RenderableType, group
+from rich.text import Text
 
-from silomix.errors import SettingsError
 from silomix.families import KINDS
 from silomix.families.derived import spread
 from silomix.model.metrics import INTERVAL, highest_density_interval
-from silomix.model.sentences import amount, listing, number, percent, plural
+from silomix.model.sentences import amount, listing, number, percent, plural, printable
 from silomix.posterior import characterise
-from silomix.posterior.outside_variables import AGAINST, Outside, texts, value
-from silomix.report.display import (
-    LARGEST,
-    Cell,
-    Picture,
-    Table,
-    apart_class,
-    bar,
-    curve,
-    from_lines,
-    heat_class,
-    make_table,
-    map_chart,
-    shown_name,
-    whisker,
-)
+from silomix.posterior.outside_variables import AGAINST, Outside
+from silomix.report import display
+from silomix.report.display import Cell, Picture, Table, from_lines, make_table
 from silomix.report.run_sections import rows_by_silo
 
 if TYPE_CHECKING:
@@ -56,6 +44,8 @@ MOST_LINES = 1000
 MOST_NUMBERS = 200
 # Numbers whose curves are drawn, likewise.
 MOST_CURVES = 30
+# Outside variables that are printed; the frame has all.
+MOST_OUTSIDE = 6
 # Places along a curve, and standard deviations that it shows of every cluster.
 PLACES, REACH = 61, 3.0
 
@@ -109,29 +99,29 @@ def sizes_table(posterior: Posterior) -> Table:
     columns[f"{INTERVAL:.0%} interval"] = intervals
     if silo_rows is not None:
         columns["expected rows"] = (sizes["mean"] * sum(silo_rows)).map("{:,.0f}".format)
-    columns[""] = [bar(*line) for line in scaled.to_numpy()]
+    columns[""] = [display.bar(*line) for line in scaled.to_numpy()]
     return make_table(caption, columns)
 
 
 def kinds_sentences(posterior: Posterior) -> Iterator[str]:
-    """Yield which variables were taken as numbers."""
+    """Yield the names and kinds of the variables that are numbers."""
     schema = posterior.study.table_schema
     if schema.numbers and not schema.of_parameters:
-        named = listing([f"{shown_name(one)} ({one.kind})" for one in schema.numbers])
+        named = listing([f"{display.shown_name(v)} ({v.kind})" for v in schema.numbers])
         others = "; the others as categories" if schema.categories else ""
         yield f"Taken as numbers: {named}{others}."
 
 
 def number_sentences(posterior: Posterior) -> Iterator[str]:
-    """Yield what speaks for this number of clusters, and for one fewer and one more."""
+    """Yield the evidence for this number of clusters, and for one fewer and one more."""
     match, names = posterior.correspondence, posterior.cluster_names
     small = int((posterior.weights.mean(axis=0, dtype=np.float64) < characterise.SMALL).sum())
     many = plural(len(names), "cluster")
     rare = f", {small} of them with less than {characterise.SMALL:.0%} of all rows" if small else ""
     yield f"{many}{rare}."
     pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)
-    for a, b, one, overlap in pairs[:1]:
-        sure = "" if np.isnan(one) else f"the probability that they are one is {one:.2f}, and "
+    for a, b, joint, overlap in pairs[:1]:
+        sure = "" if np.isnan(joint) else f"the probability that they are one is {joint:.2f}, and "
         yield (
             f"One fewer: clusters {names[a]} and {names[b]} are the closest to being one; {sure}"
             f"their profiles overlap by {overlap:.2f}."
@@ -159,9 +149,8 @@ def pairs_table(posterior: Posterior) -> Table | None:
     if posterior.n_clusters == 1:
         return None
     match, names = posterior.correspondence, posterior.cluster_names
-    pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)[
-        :MOST_PAIRS
-    ]
+    pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)
+    pairs = pairs[:MOST_PAIRS]
     columns: dict[str, Any] = {
         "clusters": [f"{names[a]} and {names[b]}" for a, b, *_ in pairs],
         "probability that they are one": [number(one) for _, _, one, _ in pairs],
@@ -183,18 +172,17 @@ def profile_means(posterior: Posterior) -> Floats:
 
 
 def traits_table(posterior: Posterior) -> Table:
-    """Return which levels and numbers are high and low in each cluster."""
+    """Levels and numbers that are high and low in each cluster."""
     means, contrast = profile_means(posterior), posterior.contrasts
-    found = characterise.traits(contrast, posterior.family)
-    names, family, shares = posterior.parameter_names, posterior.family, posterior.family.shares()
-    variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
+    traits = characterise.traits(contrast, posterior.family)
+    names, shares = posterior.parameter_names, posterior.family.shares()
 
     def trait(cluster: int, column: int) -> str:
-        variable, word = variables[column], names[column][1]
+        variable, word = names[column]
         mean, scaled = means[cluster, column], number(contrast.scaled[cluster, column], "+.2f")
         if shares[column]:
-            return f"{variable.name} = {word} ({percent(mean)}, {scaled})"
-        return f"{variable.name} ({word} {amount(mean)}, {scaled})"
+            return f"{variable} = {word} ({percent(mean)}, {scaled})"
+        return f"{variable} ({word} {amount(mean)}, {scaled})"
 
     def listed(cluster: int, columns: Ints) -> str:
         lines = [trait(cluster, column) for column in columns[:MOST_TRAITS]]
@@ -202,53 +190,49 @@ def traits_table(posterior: Posterior) -> Table:
             lines.append(f"and {len(columns) - MOST_TRAITS} more")
         return "\n".join(lines) or "nothing specific"
 
-    first = zip(posterior.cluster_names, posterior.descriptions(), strict=True)
-    both = [(listed(c, high), listed(c, low)) for c, (high, low) in enumerate(found)]
-    lines = [(*words, *lists) for words, lists in zip(first, both, strict=True)]
+    both = [(listed(c, high), listed(c, low)) for c, (high, low) in enumerate(traits)]
+    first = zip(posterior.cluster_names, posterior.descriptions(), both, strict=True)
+    lines = [(name, words, *lists) for name, words, lists in first]
     heads = ("cluster", "in words", "higher than overall", "lower than overall")
     return from_lines("What each cluster is like", heads, lines, left=range(4), narrow=2)
 
 
 def heat_map(posterior: Posterior) -> dict[str, Any]:
-    """Return the lines of a heat map, and their numbers for the script that sorts them."""
-    family, shares = posterior.family, posterior.family.shares()
-    order = characterise.likeness_order(posterior.contrasts, family)
-    contrast = characterise.Contrast(*(part[..., shares] for part in posterior.contrasts))
-    draws = posterior.profile_draws[:, :, shares]
-    strength = np.abs(contrast.scaled).max(axis=0)
-    largest = float(np.clip(strength.max(), 0.5, LARGEST))
+    """Lines of a heat map, and their numbers for the script that sorts them."""
+    order = characterise.likeness_order(posterior.contrasts, posterior.family)
+    strength = np.abs(posterior.contrasts.scaled[:, : len(posterior.levels)]).max(axis=0)
+    largest = float(np.clip(strength.max(), 0.5, display.LARGEST))
     shown = np.sort(np.argsort(-strength, kind="stable")[:MOST_LINES])
+    whole, scaled, above, high, low = (part[..., shown] for part in posterior.contrasts)
+    differs = np.maximum(high, low).max(axis=0) >= characterise.PROBABILITY
     # of two levels, the first mirrors the second, and is shown when asked for
-    first = ~family.tells()[shares]
-    sure = np.maximum(contrast.high, contrast.low).max(axis=0) >= characterise.PROBABILITY
-    means = draws.mean(axis=0, dtype=np.float64)
-    lower, upper = highest_density_interval(draws[:, :, shown], INTERVAL)
+    mirrors, draws = ~posterior.family.tells()[shown], posterior.profile_draws[:, :, shown]
+    mean = draws.mean(axis=0, dtype=np.float64)
+    lower, upper = highest_density_interval(draws, INTERVAL)
+    by_cluster = {"lower": lower, "upper": upper, "mean": mean, "above": above}
     silo_rows, weights = rows_by_silo(posterior), posterior.weights.mean(axis=0, dtype=np.float64)
-    parts = {"lower": lower, "upper": upper, "mean": means[:, shown]}
-    parts |= {"above": contrast.above[:, shown]}
 
-    def line(column: int) -> dict[str, Any]:
-        both = zip(means[order, column], contrast.scaled[order, column], strict=True)
-        return {
-            "name": posterior.levels[column],
-            "kind": f"{'mirror ' if first[column] else ''}{'differs' if sure[column] else ''}",
-            "whole": _short(contrast.whole[column]),
-            "cells": [
-                (_short(mean), f"{heat_class(mean)} {apart_class(scaled, largest)}")
-                for mean, scaled in both
-            ],
-        }
+    def cell(mean: float, scaled: float) -> tuple[str, str]:
+        return _short(mean), f"{display.heat_class(mean)} {display.apart_class(scaled, largest)}"
 
     return {
-        "lines": [line(column) for column in shown],
+        "lines": [
+            {
+                "name": posterior.levels[column],
+                "kind": "mirror " * int(mirrors[line]) + "differs" * int(differs[line]),
+                "whole": _short(whole[line]),
+                "cells": list(map(cell, mean[order, line], scaled[order, line])),
+            }
+            for line, column in enumerate(shown)
+        ],
         "largest": largest,
         "data": {
             "draws": posterior.n_draws,
             "names": [posterior.cluster_names[cluster] for cluster in order],
             "rows": None if silo_rows is None else _rounded(weights[order], sum(silo_rows)),
-            "scaled": _rounded(contrast.scaled[order][:, shown].T, 1e2),
-            "whole": _rounded(contrast.whole[shown], 1e4),
-            **{name: _rounded(part[order].T, 1e4) for name, part in parts.items()},
+            "scaled": _rounded(scaled[order].T, 1e2),
+            "whole": _rounded(whole, 1e4),
+            **{name: _rounded(part[order].T, 1e4) for name, part in by_cluster.items()},
         },
     }
 
@@ -273,13 +257,13 @@ def find_numbers(posterior: Posterior, most: int) -> list[tuple[Variable, Floats
     contrast = posterior.contrasts
     means = np.vstack([contrast.whole, profile_means(posterior)])
     family, shares = posterior.family, posterior.family.shares()
-    found = [
+    numbers = [
         (variable, means[:, start:stop], contrast.scaled[:, start])
         for variable, (start, stop) in zip(family.variables, pairwise(family.starts), strict=True)
         if not shares[start]
     ]
-    strength = [-np.abs(scaled).max() for _, _, scaled in found]
-    return [found[place] for place in np.sort(np.argsort(strength, kind="stable")[:most])]
+    strength = [-np.abs(scaled).max() for _, _, scaled in numbers]
+    return [numbers[place] for place in np.sort(np.argsort(strength, kind="stable")[:most])]
 
 
 def densities(variable: Variable, parameters: Floats) -> tuple[Floats, Floats]:
@@ -300,23 +284,21 @@ def densities(variable: Variable, parameters: Floats) -> tuple[Floats, Floats]:
         # narrow peaks lie between even places
         x = np.unique([*np.linspace(shown.min(), shown.max(), PLACES), *shown.ravel()])
         x = x[x > 0] if family.support == "positive" else x
-    if family.always_hides:
-        return x, np.exp(family.log_density(x[:, None], parameters)).T
-    if family.units == "scaled":
+    if family.units == "scaled" and not family.always_hides:
         return x, np.exp(-0.5 * ((x - means) / spreads) ** 2) / spreads
-    logs = family.natural(parameters) @ family.features(x[:, None]).T
-    return x, np.exp(logs + family.log_base(x[:, None]))
+    logs = family.log_density(x[:, None], parameters) + family.log_base(x[:, None])[:, None]
+    return x, np.exp(logs).T
 
 
 def numbers_table(posterior: Posterior) -> Table:
     """Return mean and spread of each number in each cluster, coloured by the scaled difference."""
 
     def line(variable: Variable, parameters: Floats, scaled: Floats) -> Iterator[Cell]:
-        yield Cell(shown_name(variable))
+        yield Cell(display.shown_name(variable))
         family = KINDS[variable.kind]((variable,))
         placed = [0, *(order + 1)]
         means, spreads = parameters[placed, 0], spread(family, parameters)[placed, 0]
-        heat = ["", *map(apart_class, scaled[order])]
+        heat = ["", *map(display.apart_class, scaled[order])]
         for mean, sd, colour in zip(means, spreads, heat, strict=True):
             # where the mean is all there is, the spread follows from it
             note = f"sd {amount(sd)}" if len(family.parameter_words) > 1 else ""
@@ -327,8 +309,8 @@ def numbers_table(posterior: Posterior) -> Table:
         caption = "Posterior means; parameters down, clusters across, similar ones side by side"
     order = characterise.likeness_order(posterior.contrasts, posterior.family)
     heads = ["variable", "whole", *(posterior.cluster_names[cluster] for cluster in order)]
-    found = find_numbers(posterior, MOST_NUMBERS)
-    return from_lines(caption, heads, (line(*one) for one in found), kind="grid tall differences")
+    lines = (line(*each) for each in find_numbers(posterior, MOST_NUMBERS))
+    return from_lines(caption, heads, lines, kind="grid tall differences")
 
 
 def curves_table(posterior: Posterior) -> Table:
@@ -337,8 +319,8 @@ def curves_table(posterior: Posterior) -> Table:
     order = characterise.likeness_order(posterior.contrasts, posterior.family)
     for variable, parameters, _ in find_numbers(posterior, MOST_CURVES):
         x, heights = densities(variable, parameters[1:])
-        name = Cell(shown_name(variable), note=f"{amount(x[0])} to {amount(x[-1])}")
-        lines.append([name, *(curve(x, heights[c], sizes @ heights) for c in order)])
+        name = Cell(display.shown_name(variable), note=f"{amount(x[0])} to {amount(x[-1])}")
+        lines.append([name, *(display.curve(x, heights[c], sizes @ heights) for c in order)])
     caption = "Distributions of the numbers in each cluster, in front of that of all rows"
     heads = ["variable", *(posterior.cluster_names[c] for c in order)]
     return from_lines(caption, heads, lines, kind="grid tall")
@@ -346,65 +328,101 @@ def curves_table(posterior: Posterior) -> Table:
 
 def map_picture(posterior: Posterior) -> Picture | None:
     """Return the clusters in the plane; None if there is no such map."""
-    found = characterise.map_of(posterior)
+    plane = characterise.map_of(posterior)
     method = "principal components of their scaled differences from the whole"
     what = "the variance between clusters"
     if posterior.family.is_categorical:
         method, what = "multiple correspondence analysis", "the association between variables"
-    if found is None:
+    if plane is None:
         return None
     shares = posterior.weights.mean(axis=0, dtype=np.float64)
     caption = (
-        f"Clusters by {method}. Axis 1 explains {percent(found.shares[0])} of {what}, axis 2 "
-        f"{percent(found.shares[1])}. Larger discs are clusters with more rows."
+        f"Clusters by {method}. Axis 1 explains {percent(plane.shares[0])} of {what}, axis 2 "
+        f"{percent(plane.shares[1])}. Larger discs are clusters with more rows."
     )
-    x, y = ([number(place, "+.2f") for place in places] for places in found.centres.T)
+    x, y = ([number(place, "+.2f") for place in places] for places in plane.centres.T)
     names = posterior.cluster_names
-    lie = {"cluster": names, "axis 1": x, "axis 2": y}
-    drawing = map_chart(found, shares, names, caption)
-    table = make_table("Where the clusters lie", lie)
+    places = {"cluster": names, "axis 1": x, "axis 2": y}
+    drawing = display.map_chart(plane, shares, names, caption)
+    table = make_table("Where the clusters lie", places)
     return Picture(drawing, caption, table)
 
 
-def outside_tables(posterior: Posterior, found: Outside) -> list[Table]:
-    """Return a table for each outside variable: what it is in each cluster."""
-    clusters = found.posterior.n_clusters
-    if clusters != posterior.n_clusters:
-        raise SettingsError(
-            f"outside compares {clusters} clusters, and the posterior has {posterior.n_clusters}; "
-            "call compare_outside with this posterior"
-        )
-    groups = groupby(found.comparisons, lambda one: one.variable)
-    return [_outside_table(found, list(group)) for _, group in groups]
+def outside_tables(outside: Outside) -> list[Table]:
+    """Table of each outside variable, by cluster."""
+    groups = groupby(outside.comparisons, lambda item: item.variable)
+    return [_outside_table(outside, list(items)) for _, items in groups]
 
 
-def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
-    """Return the table of a variable's mean, or of its levels, each cluster and then all rows."""
-    first, against = levels[0], AGAINST[found.method]
-    is_mean, missing = first.level is None, found.missing[first.variable]
-    names, interval = found.posterior.cluster_names, f"{100 * found.level:g}% interval"
-    named = ("cluster",) if is_mean else ("cluster", "level")
+def _outside_table(outside: Outside, items: Sequence[Comparison]) -> Table:
+    """Table of a variable's mean, or of its levels, in each cluster and then in all rows."""
+    first, interval = items[0], f"({100 * outside.level:g}% interval)"
+    points = "" if first.level is None else ", points"
+    named = ("cluster",) if len(items) == 1 else ("cluster", "level")
     heads = (
         *named,
         "rows",
-        f"{'mean' if is_mean else 'share'} ({interval})",
-        f"minus the {against}{'' if is_mean else ', points'}",
-        interval,
+        f"{'mean' if first.level is None else 'share'} {interval}",
+        f"minus the {AGAINST[outside.method]}{points} {interval}",
         "",
         "p value",
-        f"differs from the {against}",
     )
     lines: list[tuple[object, ...]] = []
-    ends = np.abs([[one.lower, one.upper] for one in levels])
+    ends = np.abs([[item.lower, item.upper] for item in items])
     reach = np.max(ends, initial=0.0, where=np.isfinite(ends)) or 1.0
-    for one in levels:
-        drawn = zip(one.difference, one.lower, one.upper, strict=True)
-        for name, marks, (*shown, p, differs) in zip(names, drawn, texts(found, one), strict=True):
-            picture = whisker(*marks, reach) if np.isfinite(marks).all() else ""
-            said = picture, p, "yes" if differs else ""
-            lines.append((*(name, one.level)[: len(named)], *shown, *said))
-        whole = f"{found.rows - missing:,}", value(one.whole, one)
-        lines.append((*("all", one.level)[: len(named)], *whole, "", "", "", "", ""))
-    left_out = f"; {missing:,} of {found.rows:,} rows left out: no value" if missing else ""
-    caption, left = first.variable + left_out, range(len(named))
-    return from_lines(caption, heads, lines, left=left, kind="outside tall")
+    missing = outside.missing[first.variable]
+    for item in items:
+        for cluster, name in enumerate(outside.posterior.cluster_names):
+            mean, least, most = (
+                _outside_text(part[cluster], item)
+                for part in (item.estimate, item.estimate_lower, item.estimate_upper)
+            )
+            marks = item.difference[cluster], item.lower[cluster], item.upper[cluster]
+            change, lower, upper = (_outside_text(value, item, "+") for value in marks)
+            picture = display.whisker(*marks, reach) if np.isfinite(marks).all() else ""
+            p = item.p_value[cluster]
+            star = " *" if p <= outside.threshold else ""
+            p_value = ("<0.0001" if p < 0.0001 else number(p, ".4f")) + star
+            shown = f"{mean} ({least} to {most})", f"{change} ({lower} to {upper})", picture
+            rows = f"{item.rows[cluster]:,.0f}"
+            lines.append((*(name, item.level)[: len(named)], rows, *shown, p_value))
+        whole = f"{outside.rows - missing:,}", _outside_text(item.whole, item)
+        lines.append((*("all", item.level)[: len(named)], *whole, "", "", ""))
+    caption = first.name if len(items) == 1 else first.variable
+    if missing:
+        caption += f"; {missing:,} of {outside.rows:,} rows left out: no value"
+    return from_lines(caption, heads, lines, left=range(len(named)), kind="outside tall")
+
+
+def _outside_text(value: float, item: Comparison, sign: str = "") -> str:
+    """Format a mean with about four digits, or a share in percent; "–" for nan.
+
+    With the sign "+" it is a difference: of shares, in percentage points.
+    """
+    if item.level is not None:
+        return number(100 * value, f"{sign}.1f") if sign else number(value, ".1%")
+    numbers = np.abs([item.whole, *item.difference])
+    largest = np.max(numbers, initial=0.0, where=np.isfinite(numbers))
+    decimals = int(np.clip(3 - np.floor(np.log10(largest)), 0, 6)) if largest > 0 else 0
+    return number(value, f"{sign},.{decimals}f")
+
+
+@group()
+def outside_view(outside: Outside) -> Iterator[RenderableType]:
+    """Comparison in outside variables, as a terminal shows it."""
+    way = "each row in its most probable cluster"
+    if outside.method == "averaged":
+        way = f"memberships averaged over {plural(outside.draws, 'draw')}"
+    clusters = plural(outside.posterior.n_clusters, "cluster")
+    yield Text(f"Outside variables of {clusters}, {way}\n")
+    tables = outside_tables(outside)
+    for table in tables[:MOST_OUTSIDE]:
+        yield Text(printable(table.caption))
+        yield display.as_view(table)
+    if len(tables) > MOST_OUTSIDE:
+        yield Text(f"... and {len(tables) - MOST_OUTSIDE} more: see .frame()\n")
+    yield Text(
+        f"* differs from the {AGAINST[outside.method]}: p at most {outside.threshold:.2g}, "
+        "which keeps the chance of any false alarm in "
+        f"{plural(outside.tests, 'test')} at {100 * outside.error:g}% (Bonferroni)"
+    )

@@ -1,4 +1,4 @@
-"""What the page is made of: tables as records, how numbers are written, colours, small drawings.
+"""Parts of the page: tables as records, formats of numbers, colours, small drawings.
 
 A terminal shows the same tables; `assets/report.html.j2` has the one macro that writes one.
 
@@ -104,7 +104,7 @@ class Picture(NamedTuple):
 
 
 def shown_name(variable: Variable) -> str:
-    """Return what a variable's parameters are of: itself, or its logarithm."""
+    """Name of a variable, or of its logarithm if its parameters describe that."""
     is_log = variable.transform == "log" and variable.kind != "parameter"
     return f"log {variable.name}" if is_log else variable.name
 
@@ -128,7 +128,7 @@ def from_lines(
 def heat_lines(names: Iterable[str], shares: Reals, form: Callable[[float], str]) -> list[Any]:
     """Return lines of a table: a name, and shares (line, column) in their colours."""
     each = zip(names, shares, strict=True)
-    return [[name, *(Cell(form(s), heat_class(s)) for s in own)] for name, own in each]
+    return [[name, *(Cell(form(s), heat_class(s)) for s in line)] for name, line in each]
 
 
 def as_view(table: Table, most: int | None = None) -> TerminalTable:
@@ -172,7 +172,7 @@ class Escaped(NamedTuple):
     view: RenderableType
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """Yield what the view is made of, its texts escaped."""
+        """Yield the parts of the view, their texts escaped."""
         for part in console.render(self.view, options):
             yield part if part.control else part._replace(text=printable_lines(part.text))
 
@@ -271,7 +271,7 @@ def line_chart(values: Reals, *, name: str, along: str) -> Markup:
     return _chart(parts, CHART, name)
 
 
-def map_chart(found: ClusterMap, shares: Reals, names: Sequence[str], caption: str) -> Markup:
+def map_chart(plane: ClusterMap, shares: Reals, names: Sequence[str], caption: str) -> Markup:
     """Return clusters in the plane: a disc as large as the cluster's share.
 
     Parameters
@@ -281,8 +281,8 @@ def map_chart(found: ClusterMap, shares: Reals, names: Sequence[str], caption: s
     caption : what is drawn, for those who cannot see it.
     """
     middle = SQUARE / 2
-    scale = middle / (np.abs(found.centres).max() * 1.25 or 1.0)
-    places = middle + scale * found.centres * [1, -1]
+    scale = middle / (np.abs(plane.centres).max() * 1.25 or 1.0)
+    places = middle + scale * plane.centres * [1, -1]
     radii = 4 + 22 * np.sqrt(shares)
     discs = list(zip(places, radii, strict=True))
     labels = [name if len(name) <= LONGEST_LABEL else name.partition(":")[0] for name in names]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.errors import DataError, SettingsError, SilomixError
+from silomix.errors import SettingsError, SilomixError
 from silomix.messages.heat_map import draw_heat, height_of, name_ticks, new_axis
 from silomix.model.reading import Table, read_table
 from silomix.model.sentences import one_of
@@ -68,9 +68,9 @@ def number_of_clusters(
     if not 0 <= at_least < 1:
         raise SettingsError(f"at_least is {at_least}; give a share of the rows from 0 to below 1")
     ax, held = new_axis(ax), (posterior.weights >= at_least).sum(axis=1)
-    found, draws = np.unique(held, return_counts=True)
-    ax.bar(found, draws / len(held), color=COLOURS[0])
-    ax.set(xticks=found, xlim=(found.min() - 1.5, found.max() + 1.5), ylim=(0.0, 1.0))
+    numbers, draws = np.unique(held, return_counts=True)
+    ax.bar(numbers, draws / len(held), color=COLOURS[0])
+    ax.set(xticks=numbers, xlim=(numbers.min() - 1.5, numbers.max() + 1.5), ylim=(0.0, 1.0))
     ax.set_xlabel(f"clusters with at least {at_least:.1%} of all rows")
     ax.set(ylabel="share of the draws", title=f"Of {posterior.n_clusters} clusters found")
     return ax
@@ -98,8 +98,8 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
             "rows are drawn on the map of a correspondence analysis, which needs categories only, "
             "and this posterior has numbers; leave out the table"
         )
-    found = characterise.map_of(posterior)
-    if found is None:
+    axes = characterise.map_of(posterior)
+    if axes is None:
         raise SilomixError(
             f"there is no map of {posterior.n_clusters} cluster(s) and {len(family.variables)} "
             "variable(s): it needs two clusters that differ, and two variables"
@@ -107,10 +107,10 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
     ax = new_axis(ax, (5.5, 5.0))
     if table is not None:
         cells = family.features(encode(read_table(table), schema))
-        x, y = (cells @ found.columns).T / np.maximum(cells.sum(axis=1), 1)
+        x, y = (cells @ axes.columns).T / np.maximum(cells.sum(axis=1), 1)
         ax.scatter(x, y, s=4, color="0.75", linewidths=0, rasterized=True)
     shares = posterior.weights.mean(axis=0, dtype=np.float64)
-    for cluster, (x, y) in enumerate(found.centres):
+    for cluster, (x, y) in enumerate(axes.centres):
         style = cluster % len(COLOURS)
         ax.scatter(x, y, s=60 + 900 * shares[cluster], color=COLOURS[style], alpha=0.6)
         ax.scatter(x, y, s=12, color="black", marker=MARKERS[style])
@@ -118,7 +118,7 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
         ax.annotate(name, (x, y), textcoords="offset points", xytext=(6, 6), parse_math=False)
     ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
     ax.axvline(0.0, color="0.8", linewidth=0.8, zorder=0)
-    names = [f"axis {axis + 1} ({share:.0%})" for axis, share in enumerate(found.shares)]
+    names = [f"axis {axis + 1} ({share:.0%})" for axis, share in enumerate(axes.shares)]
     method = "correspondence analysis" if family.is_categorical else "principal components"
     ax.set(xlabel=names[0], ylabel=names[1], title=f"Clusters by {method}")
     return ax
@@ -297,12 +297,12 @@ def trace(posterior: Posterior, ax: Axes | None = None, *, which: str = "elbo") 
     >>> silomix.plots.trace(posterior, which="log_likelihood").get_xlabel()
     'polish round'
     """
-    found = find_traces(posterior.diagnostics)
-    if which not in found:
-        known = ", ".join(map(repr, found)) or "none"
+    traces = find_traces(posterior.diagnostics)
+    if which not in traces:
+        known = ", ".join(map(repr, traces)) or "none"
         raise SettingsError(f"which is {which!r}; the traces of this posterior are: {known}")
     ax, (_, along, value) = new_axis(ax), TRACES[which]
-    ax.plot(np.arange(len(found[which])) + 1, found[which], color=COLOURS[0], marker=".")
+    ax.plot(np.arange(len(traces[which])) + 1, traces[which], color=COLOURS[0], marker=".")
     ax.set(xlabel=along, ylabel=value, title=f"{value} by {along}")
     return ax
 
@@ -356,12 +356,6 @@ def coverage(
 
 def _compare_methods(ax: Axes | None, summary: pd.DataFrame, value: str) -> Axes:
     """Draw a value and its standard error, side by side for the methods in each cell."""
-    wanted = ["cell", "method", value, f"{value} se"]
-    if missing := [repr(name) for name in wanted if name not in summary.columns]:
-        raise DataError(
-            f"the table of the study has no column {', '.join(missing)}; it needs "
-            f"{', '.join(map(repr, wanted))}"
-        )
     ax = new_axis(ax, (7.2, 4.0))
     cells, methods = summary["cell"].unique().tolist(), summary["method"].unique()
     for place, method in enumerate(methods):
@@ -416,5 +410,5 @@ def _beside(
 
 
 def __dir__() -> list[str]:
-    own = {name for name, one in globals().items() if getattr(one, "__module__", "") == __name__}
-    return sorted(name for name in own if not name.startswith("_"))
+    figures = (name for name, f in globals().items() if getattr(f, "__module__", "") == __name__)
+    return sorted(name for name in figures if not name.startswith("_"))

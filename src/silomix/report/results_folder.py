@@ -8,19 +8,12 @@ import numpy as np
 import pandas as pd
 
 from silomix.errors import SettingsError
-from silomix.model.files import (
-    private_folder,
-    replace_file,
-    unfinished,
-    whole_file,
-    writing,
-)
+from silomix.model.files import private_folder, replace_file, unfinished, whole_file, writing
 from silomix.model.sentences import listing
 from silomix.model.spreadsheet import from_spreadsheet, write_table
 from silomix.posterior.saved_file import SAVED, as_bytes
+from silomix.report import LABELS, PROFILES, SECTIONS, SIZES, write_report
 from silomix.report.display import as_text
-from silomix.report.page import write_report
-from silomix.report.sections import LABELS, PROFILES, SECTIONS, SIZES
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
 from silomix.study import read_study, write_study
 
@@ -118,8 +111,8 @@ def write_silo(
         and text, which NumPy reads without pickle.
     """
     draws, labels = posterior.draws, posterior.partition.labels
-    own = pd.DataFrame({"row": np.arange(1, len(labels) + 1), "cluster": labels})
-    tables = {SIZES: silo_sizes(posterior), PROFILES: silo_profiles(posterior), LABELS: own}
+    rows = pd.DataFrame({"row": np.arange(1, len(labels) + 1), "cluster": labels})
+    tables = {SIZES: silo_sizes(posterior), PROFILES: silo_profiles(posterior), LABELS: rows}
     with writing(folder):
         _write_tables(folder, tables, silo_view(name, posterior))
         if keep_draws:
@@ -131,14 +124,14 @@ def write_silo(
 
 
 def has_results(folder: Path, study: Study) -> bool:
-    """Tell whether a folder has the finished results of a study."""
+    """Whether a folder has the finished results of a study."""
     files = posterior_files(folder)
     is_whole = (folder / SAVED).exists() and (folder / STUDY).exists() and not unfinished(files)
     return is_whole and read_study(folder / STUDY) == study
 
 
 def is_saved(folder: Path, posterior: Posterior) -> bool:
-    """Tell whether the results in a folder are those of this posterior, to the last byte."""
+    """Whether the results in a folder are those of this posterior, to the last byte."""
     return (folder / SAVED).read_bytes() == as_bytes(posterior)
 
 

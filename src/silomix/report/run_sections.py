@@ -13,39 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from silomix.model.diagnostics import (
-    PRIOR_DRAWS_ALLOWED,
-    fewest_draws,
-    rhat_words,
-    worst_rhat,
-)
+from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED, fewest_draws, rhat_words, worst_rhat
 from silomix.model.metrics import INTERVAL
-from silomix.model.sentences import (
-    ABSENT,
-    amount,
-    listing,
-    number,
-    percent,
-    plural,
-    probability,
-    span,
-)
+from silomix.model.sentences import ABSENT, amount, listing, percent, plural, probability, span
 from silomix.posterior import verdict
 from silomix.posterior.characterise import spread
 from silomix.posterior.frames import no_drift
-from silomix.report.display import (
-    Cell,
-    Picture,
-    Table,
-    bar,
-    from_lines,
-    heat_lines,
-    line_chart,
-    make_table,
-)
+from silomix.report import display
+from silomix.report.display import Cell, Picture, Table, from_lines, heat_lines, make_table
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
     from silomix.kernels.arrays import Floats, Reals
     from silomix.messages import ReleasedDiagnostics
@@ -90,7 +68,7 @@ SMALLEST = 0.005
 
 
 def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
-    """Yield what was done, in order: a name, a sentence, and what its words mean."""
+    """Yield the steps of the run, in order: a name, a sentence, and the meaning of its words."""
     study, rounds = posterior.study, posterior.diagnostics.rounds
     schedule, sums = study.schedule, "sums" if study.table_schema.numbers else "counts"
     dropped = "half" if 2 * schedule.burn_in == schedule.iterations else f"{schedule.burn_in:,}"
@@ -102,16 +80,16 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
     if study.strategy == "exact":
         yield "Sample", f"Sampled over all silos at once: {sampled}; only {sums} travelled.", ""
     else:
-        how = f"The silos' draws were combined by {study.aggregation.method!r}"
+        combined = f"The silos' draws were combined by {study.aggregation.method!r}"
         if oracle := getattr(study.aggregation, "oracle", None):
-            how += f", with the oracle {oracle!r}"
-        own = f" sampled the posterior of its own rows: {sampled}"
-        own = "'s mixture was fitted elsewhere" if study.table_schema.of_parameters else own
-        yield "Sample", f"{'Each' if len(posterior.silos) > 1 else 'The'} silo{own}.", ""
+            combined += f", with the oracle {oracle!r}"
+        origin = f" sampled the posterior of its own rows: {sampled}"
+        origin = "'s mixture was fitted elsewhere" if study.table_schema.of_parameters else origin
+        yield "Sample", f"{'Each' if len(posterior.silos) > 1 else 'The'} silo{origin}.", ""
         if len(posterior.silos) > 1:
             matched = f"Clusters of different silos were matched by {study.matching.method!r}."
             yield "Match", matched, _meaning(study.matching)
-            yield "Aggregate", f"{how}.", _meaning(study.aggregation)
+            yield "Aggregate", f"{combined}.", _meaning(study.aggregation)
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
             yield "Polish", f"{gibbs} over the silos, in which only {sums} travelled.", ""
@@ -131,45 +109,36 @@ def trust_sentences(posterior: Posterior) -> Iterator[str]:
 
 
 def _meaning(method: Method) -> str:
-    """Return what a method does: the first line of its docstring, which begins with a verb."""
+    """Meaning of a method: the first line of its docstring, which begins with a verb."""
     line = str(getdoc(method)).partition("\n")[0]
     return f"This {line[0].lower()}{line[1:]}"
 
 
 def runs_table(posterior: Posterior) -> Table:
-    """Return a line for each run that was judged."""
-    runs = posterior.diagnostics.runs
-    found = list(runs.values())
-    # a policy with rules lets only bounds out, and no number of sweeps
-    least, most = (["" if run.sweeps else sign for run in found] for sign in ("≥ ", "≤ "))
-    ess = [number(fewest_draws(run.ess.values()), ".0f") for run in found]
-    prior = [max(run.prior_draws, 0 if run.sweeps else PRIOR_DRAWS_ALLOWED) for run in found]
-    columns = {
-        "run": runs,
-        "sweeps": [f"{run.sweeps:,}" if run.sweeps else ABSENT for run in found],
-        "agreement": [f"{sign}{run.agreement:.2f}" for sign, run in zip(least, found, strict=True)],
-        "R-hat": map(_rhat_shown, found),
-        "effective draws": [
-            text if text == ABSENT else sign + text for sign, text in zip(least, ess, strict=True)
-        ],
-        "prior draws": [f"{sign}{share:.1%}" for sign, share in zip(most, prior, strict=True)],
-    }
+    """Mixing of each run that was judged."""
+
+    def line(name: str, run: ReleasedDiagnostics) -> Iterator[str]:
+        # a policy with rules lets only bounds out, and no number of sweeps
+        least, most = ("", "") if run.sweeps else ("≥ ", "≤ ")
+        rhat, ess = worst_rhat(run.rhat.values()), fewest_draws(run.ess.values())
+        yield name
+        yield f"{run.sweeps:,}" if run.sweeps else ABSENT
+        yield f"{least}{run.agreement:.2f}"
+        yield ABSENT if np.isnan(rhat) else rhat_words(rhat, 3)
+        yield ABSENT if np.isnan(ess) else f"{least}{ess:.0f}"
+        yield f"{most}{max(run.prior_draws, 0 if run.sweeps else PRIOR_DRAWS_ALLOWED):.1%}"
+
+    heads = ("run", "sweeps", "agreement", "R-hat", "effective draws", "prior draws")
     caption = "How each run mixed: its worst R-hat and fewest effective draws"
-    return make_table(caption, columns, kind="whole-names")
-
-
-def _rhat_shown(run: ReleasedDiagnostics) -> str:
-    rhat = worst_rhat(run.rhat.values())
-    if np.isnan(rhat):
-        return ABSENT
-    return rhat_words(rhat, 3)
+    lines = (line(*run) for run in posterior.diagnostics.runs.items())
+    return from_lines(caption, heads, lines, kind="whole-names")
 
 
 def find_traces(diagnostics: PosteriorDiagnostics) -> dict[str, Reals]:
     """Return the traces that left the silos, by their names in `TRACES`: (place,)."""
     polish = diagnostics.polish.values if diagnostics.polish else {}
-    found = {"elbo": diagnostics.elbo, "log_likelihood": polish.get("log_likelihood")}
-    return {name: values for name, values in found.items() if values is not None}
+    traces = {"elbo": diagnostics.elbo, "log_likelihood": polish.get("log_likelihood")}
+    return {name: values for name, values in traces.items() if values is not None}
 
 
 def trace_picture(name: str, posterior: Posterior) -> Picture | None:
@@ -181,7 +150,7 @@ def trace_picture(name: str, posterior: Posterior) -> Picture | None:
     caption = f"{title}: {what} from {amount(values[0])} to {amount(values[-1])}."
     shown = np.unique(np.linspace(0, len(values) - 1, MOST_TRACED).astype(int))
     columns = {along: shown + 1, "value": map(amount, values[shown])}
-    drawing = line_chart(values, name=caption, along=along)
+    drawing = display.line_chart(values, name=caption, along=along)
     return Picture(drawing, caption, make_table(title, columns))
 
 
@@ -216,12 +185,12 @@ def rows_by_silo(posterior: Posterior) -> list[int] | None:
 
 
 def about(posterior: Posterior) -> str:
-    """Return what to say before a number of rows: elsewhere, policies may have rounded it."""
+    """Word before a number of rows, which policies may have rounded elsewhere: "about " or ""."""
     return "about " if posterior.assignment is None else ""
 
 
 def found_table(posterior: Posterior) -> Table | None:
-    """Return which silos found each cluster; the confidence is that of the least certain match."""
+    """Silos that found each cluster; the confidence is that of the least certain match."""
     if posterior.correspondence is None:
         return None
     frame: pd.DataFrame = posterior.correspondence_frame(frame_like="pandas")
@@ -250,25 +219,25 @@ def shares_table(posterior: Posterior) -> Table:
 
 def silos_table(posterior: Posterior) -> Table:
     """Return the silos: their rows, the clusters they found, and λ, as far as these are known."""
-    rows, match, found = rows_by_silo(posterior), posterior.correspondence, posterior.silo_weights
+    rows, match, shares = rows_by_silo(posterior), posterior.correspondence, posterior.silo_weights
     columns: dict[str, Any] = {"silo": posterior.silos}
     if rows is not None:
         columns[f"{about(posterior)}rows"] = [f"{size:,}" for size in rows]
     if match is not None:
         columns["clusters found"] = [len(group) for group in match.groups]
-    if found is not None:
-        columns["λ"] = [f"{weight:.3f}" for weight in found.weights]
-        columns[""] = [bar(weight) for weight in found.weights / found.weights.max()]
-    caption = "The silos" if found is None else "The silos; λ: their influence on clusters' sizes"
+    if shares is not None:
+        columns["λ"] = [f"{weight:.3f}" for weight in shares.weights]
+        columns[""] = [display.bar(weight) for weight in shares.weights / shares.weights.max()]
+    caption = "The silos" if shares is None else "The silos; λ: their influence on clusters' sizes"
     return make_table(caption, columns, kind="tall")
 
 
 def influence_table(posterior: Posterior) -> Table | None:
     """Return μ, each silo's influence on each cluster's profile; None without weights."""
-    found = posterior.silo_weights
-    if found is None:
+    influence = posterior.silo_weights
+    if influence is None:
         return None
-    lines = heat_lines(found.silos, found.profiles, "{:.2f}".format)
+    lines = heat_lines(influence.silos, influence.profiles, "{:.2f}".format)
     caption = "μ: each silo's influence on each cluster's profile; a column sums to one"
     return from_lines(caption, ["silo", *posterior.cluster_names], lines, kind="grid tall")
 
@@ -278,12 +247,12 @@ def missing_shares(posterior: Posterior) -> pd.DataFrame | None:
 
     None where it is not known; variables without missing cells are left out.
     """
-    found = posterior.assignment
-    if found is None or found.missing is None:
+    assignment = posterior.assignment
+    if assignment is None or assignment.missing is None:
         return None
-    rows = np.maximum(np.bincount(found.silos, minlength=len(posterior.silos)), 1)
+    rows = np.maximum(np.bincount(assignment.silos, minlength=len(posterior.silos)), 1)
     names = [variable.column for variable in posterior.family.variables]
-    counts = pd.DataFrame(found.missing.T, names, list(posterior.silos))
+    counts = pd.DataFrame(assignment.missing.T, names, list(posterior.silos))
     # a number that is a spike is missing to one of its column's two variables only
     counts = counts.groupby(level=0, sort=False).min()
     shares = counts.div(rows)
@@ -314,20 +283,20 @@ def _sent_kinds(posterior: Posterior) -> list[str]:
 
 
 def reply(kind: str, study: Study) -> tuple[str, str]:
-    """Return what people call a kind of reply in a study, and what it is."""
+    """Name and explanation of a kind of reply in a study."""
     if kind == "PolishReply" and study.table_schema.numbers:
         return "sums", "over the cells of each cluster, in each polish round and chain"
     return REPLIES.get(kind, (kind, kind))
 
 
 def sent_sentences(posterior: Posterior) -> Iterator[str]:
-    """Yield what each kind of reply is."""
+    """Yield the explanation of each kind of reply."""
     for name, meaning in (reply(kind, posterior.study) for kind in _sent_kinds(posterior)):
         yield f"{name[0].upper()}{name[1:]}: {meaning}."
 
 
 def sent_table(posterior: Posterior) -> Table:
-    """Return what left each silo, in bytes, by kind of reply."""
+    """Bytes that left each silo, by kind of reply."""
     silos, made = posterior.silos, posterior.provenance
 
     def cell(silo: str, kind: str) -> Cell:
@@ -344,19 +313,19 @@ def sent_table(posterior: Posterior) -> Table:
 
 
 def silos_differ(posterior: Posterior) -> bool:
-    """Tell whether some draw of how far the silos' profiles spread is not zero."""
-    own = posterior.silo_profiles
-    return own is not None and bool(np.isfinite(own.kappa).any())
+    """Whether some draw of the spread of the silos' profiles is not zero."""
+    profiles = posterior.silo_profiles
+    return profiles is not None and bool(np.isfinite(profiles.kappa).any())
 
 
 def drift_sentences(posterior: Posterior) -> Iterator[str]:
-    """Yield in which variables the silos differ, or why this is not known."""
-    own = posterior.silo_profiles
-    if own is None:
+    """Yield the variables in which the silos differ, or the reason why this is not known."""
+    profiles = posterior.silo_profiles
+    if profiles is None:
         yield f"This is not known: {no_drift(posterior)}."
     elif not silos_differ(posterior):
         yield "The silos do not seem to differ: no spread of their profiles was found."
-    elif len(own.kappa) == 1:
+    elif len(profiles.kappa) == 1:
         yield (
             "How much the silos differ was estimated once, by the matching, and for all variables "
             "together; there was no polish to learn it for each variable, with intervals."
@@ -379,7 +348,7 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
 
 
 def drift_table(posterior: Posterior) -> Table | None:
-    """Return how much the silos differ in each variable, and where most; None if they do not."""
+    """Spread of the silos in each variable, and their largest difference; None without drift."""
     if not silos_differ(posterior):
         return None
     frame: pd.DataFrame = posterior.drift(INTERVAL, frame_like="pandas")
@@ -391,31 +360,27 @@ def drift_table(posterior: Posterior) -> Table | None:
     spreads = spread(frame[["kappa", "upper", "lower"]].to_numpy())
     largest = max(np.nanmax(spreads), 1e-11)
     of_all = ", points" if family.shares().all() else ""
+    # of a level that half of the rows have, in percentage points; of a number, in its sds
+    of_level, of_number = (100, ".1f", " points", percent), (2, ".2f", " sd", amount)
 
-    def line(found: dict[Hashable, Any], ends: Floats) -> Iterator[object]:
-        variable, kappa = variables[found["variable"]], found["kappa"]
-        # of a level that half of the rows have, in percentage points; of a number, in its sds
-        unit = (
-            (100, ".1f", "points", percent) if shares[variable.name] else (2, ".2f", "sd", amount)
-        )
-        size, form, word, written = unit
-        least = SMALLEST * (1 if shares[variable.name] else 2 * variable.scale)
+    def line(row: Any, ends: Floats) -> Iterator[object]:
+        is_share = shares[row.variable]
+        size, form, word, written = of_level if is_share else of_number
+        least = SMALLEST * (1 if is_share else 2 * variables[row.variable].scale)
         at, low, high = size * ends
-        yield variable.name
-        yield probability(found["same"], draws)
-        note = "κ ∞" if np.isinf(kappa) else f"κ {kappa:,.3g}"
-        yield Cell(f"{at:{form}}" + ("" if of_all else f" {word}"), note=note)
+        yield row.variable
+        yield probability(row.same, draws)
+        note = "κ ∞" if np.isinf(row.kappa) else f"κ {row.kappa:,.3g}"
+        yield Cell(f"{at:{form}}{'' if of_all else word}", note=note)
         yield span(low, high, form)
-        yield bar(*ends / largest)
-        highest, lowest = (
-            f"{written(found[k])} in {found[f'{k}_silo']}" for k in ("highest", "lowest")
-        )
-        where = f"{found['level_name']} in cluster {names[found['cluster']]}"
-        yield ABSENT if found["difference"] < least else f"{where}: {highest}, {lowest}"
+        yield display.bar(*ends / largest)
+        where = f"{row.level_name} in cluster {names[row.cluster]}: "
+        where += f"{written(row.highest)} in {row.highest_silo}, "
+        where += f"{written(row.lowest)} in {row.lowest_silo}"
+        yield ABSENT if row.difference < least else where
 
     known = ("variable", "silos alike", f"spread{of_all}", f"{INTERVAL:.0%} interval", "")
     heads = (*known, "largest difference between two silos")
-    lines = map(line, frame.to_dict("records"), spreads)
-    return from_lines(
-        "How much the silos differ in each variable", heads, lines, left=(0, 5), kind="tall"
-    )
+    lines = map(line, frame.itertuples(), spreads)
+    caption = "How much the silos differ in each variable"
+    return from_lines(caption, heads, lines, left=(0, 5), kind="tall")

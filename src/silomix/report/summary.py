@@ -1,4 +1,4 @@
-"""What a command says of its results, to a person and to a program: of a posterior and a silo."""
+"""Results of commands for a person and for a program: of a posterior, and of one silo."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import number, plural, printable, span
 from silomix.posterior import verdict
 from silomix.posterior.frames import estimates
+from silomix.report import sections
 from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_view, frame_view, make_table
 from silomix.report.run_sections import SHORTEST, about, rows_by_silo
-from silomix.report.sections import sections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ LOWER, UPPER = f"lower_{100 * INTERVAL:.0f}_hdi", f"upper_{100 * INTERVAL:.0f}_h
 
 
 def posterior_record(posterior: Posterior) -> dict[str, Any]:
-    """Return what a program wants to know, ready for JSON."""
+    """Results of a posterior for a program, ready for JSON."""
     diagnostics = posterior.diagnostics
     match, weights = posterior.correspondence, posterior.silo_weights
     sizes = sizes_frame(posterior).rename(columns={"mean": "share"})
@@ -148,12 +148,12 @@ def silo_profiles(posterior: LocalPosterior) -> pd.DataFrame:
 
 
 def _estimate(name: str, draws: Reals) -> dict[str, Floats]:
-    found = estimates(draws, INTERVAL)
-    return {name: found["mean"], LOWER: found["lower"], UPPER: found["upper"]}
+    columns = estimates(draws, INTERVAL)
+    return {name: columns["mean"], LOWER: columns["lower"], UPPER: columns["upper"]}
 
 
 def silo_record(name: str, posterior: LocalPosterior) -> dict[str, Any]:
-    """Return what a program wants to know of one silo's run, ready for JSON."""
+    """Results of one silo's run for a program, ready for JSON."""
     draws, diagnostics = posterior.draws, posterior.draws.diagnostics
     return {
         "silo": name,
@@ -178,19 +178,18 @@ def _or_none(value: float) -> float | None:
 
 
 def silo_view(name: str, posterior: LocalPosterior) -> RenderableType:
-    """Return what a person wants to know of one silo's run."""
+    """Results of one silo's run for a person."""
     shard, diagnostics = posterior.draws.shard, posterior.draws.diagnostics
     sizes = silo_sizes(posterior)
     heading = f"{name}: {shard.rows:,} rows, {len(shard.schema.variables)} variables, "
-    shown = sizes[["cluster", "rows", "share"]].copy()
-    shown["weight"] = sizes["weight"].map("{:.3f}".format)
+    shown = sizes[["cluster", "rows", "share", "weight"]].copy()
     ends = sizes[[LOWER, UPPER]].to_numpy()
-    shown[f"{INTERVAL:.0%} interval"] = [span(low, high, ".3f") for low, high in ends]
-    found = diagnostics.traces.values()
+    shown[f"{INTERVAL:.0%} interval"] = [span(low, high, ".1%") for low, high in ends]
+    traced = diagnostics.traces.values()
     traces = {
         "trace": [trace.replace("_", " ") for trace in diagnostics.traces],
-        "R-hat": ["constant" if math.isnan(t.rhat) else rhat_words(t.rhat, 3) for t in found],
-        "effective draws": ["" if math.isnan(t.rhat) else f"{t.ess:,.0f}" for t in found],
+        "R-hat": ["constant" if math.isnan(t.rhat) else rhat_words(t.rhat, 3) for t in traced],
+        "effective draws": ["" if math.isnan(t.rhat) else f"{t.ess:,.0f}" for t in traced],
     }
     return Group(
         Text(heading + plural(len(sizes), "cluster"), style="bold"),
@@ -202,13 +201,13 @@ def silo_view(name: str, posterior: LocalPosterior) -> RenderableType:
 
 
 def _provenance(posterior: LocalPosterior) -> str:
-    draws, schedule, found = posterior.draws, posterior.draws.schedule, posterior.partition
+    draws, schedule, partition = posterior.draws, posterior.draws.schedule, posterior.partition
     kept = "all" if schedule.thin == 1 else f"one in {schedule.thin}"
-    subsample = f" on a subsample of {found.subsample:,} rows" if found.subsample else ""
+    subsample = f" on a subsample of {partition.subsample:,} rows" if partition.subsample else ""
     silos = f", one of {draws.silos} silos" if draws.silos > 1 else ""
     return (
         f"Sampled with {draws.components} components, {plural(schedule.chains, 'chain')} of "
         f"{schedule.iterations:,} sweeps ({schedule.burn_in:,} burn-in, then {kept} kept), seed "
-        f"{draws.seed}{silos}. Partition by {found.method}{subsample}; draws relabelled by "
+        f"{draws.seed}{silos}. Partition by {partition.method}{subsample}; draws relabelled by "
         f"{posterior.relabel}. {SHORTEST}"
     )

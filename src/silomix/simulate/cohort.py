@@ -22,8 +22,8 @@ from silomix.model.files import replace_file, whole_file, writing
 from silomix.model.schema import Schema, Variable
 from silomix.model.sentences import at_least
 from silomix.model.table import encode
-from silomix.simulate.designs import draw_categories
-from silomix.simulate.published import FLAG, LOW, MEMBER, NAMED, UNMARKED, read_facts
+from silomix.simulate import draw_categories
+from silomix.simulate.published import UNMARKED, able, marked_chances, read_facts, relative
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Bools, Bytes, Floats, Ints, Rng
     from silomix.model.reading import Table
 
-FLAG_CHANCE = 0.95
-NAMED_POWER, MEMBER_POWER = 1 / 6, 1 / 3
-LOW_FACTOR = 0.5
-NAMED_ROOM, MARKED_ROOM = 0.5, 0.8
-SEX_ROOM = 0.5
 EXACT = 1e-10  # how close planted prevalences come to the published ones, of three digits
 
 STUDY_YEARS = 7  # 1 January 2010 to 1 January 2017: who dies does so within these
@@ -241,7 +236,7 @@ def planted() -> CohortTruth:
     facts = read_facts()
     mortality = facts.clusters["mortality"].to_numpy()
     excess = mortality - facts.weights @ mortality
-    fixed, shares = marked_chances(), np.log(_relative(_able()))
+    fixed, shares = marked_chances(), np.log(relative(able()))
 
     def mixture(k: float) -> CohortTruth:
         return _with_prevalences(fixed, shares + k * excess[:, np.newaxis])
@@ -250,47 +245,6 @@ def planted() -> CohortTruth:
         return mixture(k).count_mean_and_sd()[1] - float(facts.summary["conditions"]["sd"])
 
     return mixture(brentq(too_wide, 0.0, 10.0))
-
-
-def marked_chances() -> Floats:
-    """Chances of the marked cells: (cluster, condition), NaN elsewhere.
-
-    With π for the prevalence in the cohort: π/2 for a low condition, less where few are of the
-    sex that can have it; π^(1/6) for one that is named; 0.95 for one that stands for a group, or
-    that nearly everyone has; π^(1/3) for the other members of a group. The roots lift rare
-    conditions most. No more than half of a cluster's men, or women, have a condition that only
-    they can have. Of all people with a condition, at most half are in clusters that name it, and
-    four fifths in clusters where it is high: the chances that would need more shrink by a common
-    factor, those of members first, then those of flags.
-    """
-    facts = read_facts()
-    marks, share, able = facts.marks, facts.conditions["planted"].to_numpy(), _able()
-    most = np.where(able < 1.0, SEX_ROOM * able, 1.0)
-    chances, used = np.full(marks.shape, np.nan), np.zeros_like(share)
-    for mark, aim, room in (
-        (NAMED, share**NAMED_POWER, NAMED_ROOM),
-        (FLAG, np.full_like(share, FLAG_CHANCE), MARKED_ROOM),
-        (MEMBER, share**MEMBER_POWER, MARKED_ROOM),
-    ):
-        target = np.where(marks == mark, np.minimum(aim, most), 0.0)
-        people = facts.weights @ target
-        free = room * share - used
-        factor = np.minimum(1.0, np.divide(free, people, out=np.ones_like(free), where=people > 0))
-        chances = np.where(marks == mark, factor * target, chances)
-        used += factor * people
-    return np.where(marks == LOW, LOW_FACTOR * share * np.minimum(_relative(able), 1.0), chances)
-
-
-def _able() -> Floats:
-    """Share of each cluster that can have the condition: (cluster, condition)."""
-    facts = read_facts()
-    women = facts.clusters["female"].to_numpy()[:, np.newaxis]
-    return np.select([facts.only("male"), facts.only("female")], [1.0 - women, women], 1.0)
-
-
-def _relative(able: Floats) -> Floats:
-    """That share relative to the share in the cohort: (cluster, condition)."""
-    return able / (read_facts().weights @ able)
 
 
 def _with_prevalences(fixed: Floats, offsets: Floats) -> CohortTruth:

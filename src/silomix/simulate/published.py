@@ -1,4 +1,4 @@
-"""Figures of Fendler et al. (2026) on their cohort, and comparison of a simulated one."""
+"""Figures of Fendler et al. (2026) on their cohort, and comparison of a simulated one with them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 # Marks of a condition in a cluster in table 8; the last three mean high, the strongest last.
 LOW, UNMARKED, MEMBER, NAMED, FLAG = -1, 0, 1, 2, 3
+
+FLAG_CHANCE = 0.95
+NAMED_POWER, MEMBER_POWER = 1 / 6, 1 / 3
+LOW_FACTOR = 0.5
+NAMED_ROOM, MARKED_ROOM = 0.5, 0.8
+SEX_ROOM = 0.5
 
 
 class Facts(NamedTuple):
@@ -72,6 +78,47 @@ def read_facts() -> Facts:
         mark(c, cluster["low"], "named", LOW)
     weights = (clusters["size"] / clusters["size"].sum()).to_numpy()
     return Facts(content["summary"], conditions, clusters, weights, marks)
+
+
+def marked_chances() -> Floats:
+    """Chances of the marked cells: (cluster, condition), NaN elsewhere.
+
+    With π for the prevalence in the cohort: π/2 for a low condition, less where few are of the
+    sex that can have it; π^(1/6) for one that is named; 0.95 for one that stands for a group, or
+    that nearly everyone has; π^(1/3) for the other members of a group. The roots lift rare
+    conditions most. No more than half of a cluster's men, or women, have a condition that only
+    they can have. Of all people with a condition, at most half are in clusters that name it, and
+    four fifths in clusters where it is high: the chances that would need more shrink by a common
+    factor, those of members first, then those of flags.
+    """
+    facts = read_facts()
+    marks, share, can = facts.marks, facts.conditions["planted"].to_numpy(), able()
+    most = np.where(can < 1.0, SEX_ROOM * can, 1.0)
+    chances, used = np.full(marks.shape, np.nan), np.zeros_like(share)
+    for mark, aim, room in (
+        (NAMED, share**NAMED_POWER, NAMED_ROOM),
+        (FLAG, np.full_like(share, FLAG_CHANCE), MARKED_ROOM),
+        (MEMBER, share**MEMBER_POWER, MARKED_ROOM),
+    ):
+        target = np.where(marks == mark, np.minimum(aim, most), 0.0)
+        people = facts.weights @ target
+        free = room * share - used
+        factor = np.minimum(1.0, np.divide(free, people, out=np.ones_like(free), where=people > 0))
+        chances = np.where(marks == mark, factor * target, chances)
+        used += factor * people
+    return np.where(marks == LOW, LOW_FACTOR * share * np.minimum(relative(can), 1.0), chances)
+
+
+def able() -> Floats:
+    """Share of each cluster that can have the condition: (cluster, condition)."""
+    facts = read_facts()
+    women = facts.clusters["female"].to_numpy()[:, np.newaxis]
+    return np.select([facts.only("male"), facts.only("female")], [1.0 - women, women], 1.0)
+
+
+def relative(able: Floats) -> Floats:
+    """That share relative to the share in the cohort: (cluster, condition)."""
+    return able / (read_facts().weights @ able)
 
 
 def compare_with_published(table: pd.DataFrame, truth: CohortTruth) -> pd.DataFrame:
