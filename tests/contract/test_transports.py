@@ -29,8 +29,8 @@ from silomix.study import make_study
 from silomix.study.policy import OPEN, Exchanges, Policy
 from silomix.study.roster import read_roster
 from silomix.transports.encoded import EncodedSilos, respond
+from silomix.transports.exchange_folder import FileExchange, Unanswered
 from silomix.transports.file_answers import answer_questions
-from silomix.transports.file_exchange import FileExchange, Unanswered
 from silomix.transports.in_process import InProcess
 from silomix.transports.parallel import Joblib
 

@@ -20,7 +20,7 @@ from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
 from silomix.messages import REFUSALS, Release
 from silomix.messages.progress import showing
-from silomix.model.files import finishing, private_file
+from silomix.model.files import finishing, log_file
 from silomix.model.sentences import listing, printable, printable_lines
 from silomix.report.display import frame_view
 from silomix.report.results_folder import (
@@ -39,8 +39,8 @@ from silomix.study.policy import echo, find_policy
 from silomix.study.validation import cores
 from silomix.transports import exchange_folder
 from silomix.transports.combination import combine_releases
+from silomix.transports.exchange_folder import FileExchange, Unanswered
 from silomix.transports.file_answers import Answered, answer_questions
-from silomix.transports.file_exchange import FileExchange, Unanswered
 
 STORE = "silomix-store"
 LOG = "log.txt"
@@ -251,7 +251,7 @@ def _at_a_terminal() -> bool:
 def _check_outside(exchange: Path, **paths: Path | None) -> None:
     """Refuse to leave rows, or what was made of them, in a folder that is carried away."""
     for option, path in paths.items():
-        if path is not None and exchange_folder.lies_in(path, exchange):
+        if path is not None and path.resolve().is_relative_to(exchange.resolve()):
             raise SettingsError(
                 f"{{{option}}} is inside the exchange {exchange}, which is carried between the "
                 "coordinator and the silos; keep it elsewhere",
@@ -262,11 +262,7 @@ def _check_outside(exchange: Path, **paths: Path | None) -> None:
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
     """Keep what went wrong in a file of the silo."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    private_file(path)
-    logger = logging.getLogger("silomix.silo.answer")
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger, handler = logging.getLogger("silomix.silo.answer"), log_file(path)
     logger.addHandler(handler)
     try:
         yield
@@ -277,7 +273,7 @@ def _logging_to(path: Path) -> Iterator[None]:
 
 def _show_open(found: Unanswered, code: int) -> Shown:
     """Return which silos must do what before the coordinator can go on."""
-    lines = [(name, found.refused.get(name), *todo) for name, todo in found.todo().items()]
+    lines = [(name, found.refused.get(name), *todo) for name, *todo in found.todo()]
     silos = pd.DataFrame(lines, columns=["silo", "refused", "state", "do"])
     record = {"question": found.number, "about": found.about, "kind": found.kind}
     shown = silos.drop(columns="refused").rename(columns={"do": "what to do"})

@@ -14,9 +14,7 @@ from silomix.messages.progress import showing
 from silomix.model.files import finishing
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.silo.local import place_in
-from silomix.silo.release import check_tier
 from silomix.study import digest, read_study
-from silomix.study.policy import check_study
 from silomix.transports.flare import participant, session, startup_kit
 
 RUN_FILE = "run.json"
@@ -180,8 +178,6 @@ def site_command(
     paths = {name: str(path.resolve()) for name, path in where.items() if isinstance(path, Path)}
     settings = where | paths
     silo, _ = participant.open_own_silo(participant.check_kit(kit, "client"), **settings)
-    check_study(silo.study, silo.policy, silo.name)
-    check_tier(silo.study.tier, silo.policy, silo.name)
     about = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
     typer.echo(f"{silo.name}: {about}", err=True)
     participant.become(participant.site_command(kit, settings))

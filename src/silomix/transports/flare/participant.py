@@ -24,6 +24,7 @@ from typing import Any
 
 from silomix.errors import FileError, MissingDependency, SettingsError
 from silomix.model.files import OWNERS_FOLDER, replace_file, writing
+from silomix.silo.answer import check_allowed
 from silomix.silo.local import Loaded, Silo, open_site
 from silomix.silo.local import without as leave_out
 from silomix.study import digest, read_study
@@ -91,6 +92,7 @@ def open_own_silo(
         When something does not fit; the text stays here.
     """
     plan, rules = leave_out(read_study(study), without), find_policy(policy)
+    check_allowed(plan, rules, name)  # before a store that another policy could not use
     where |= {"store": Path(store, digest(plan)[:16]), "ledger": ledger and Path(ledger)}
     silo, loaded = open_site(Path(data), plan, name, policy=rules, **where)
     return replace(silo, threads=cores(threads)), loaded
@@ -213,7 +215,7 @@ def site_command(kit: Path, settings: Mapping[str, Any]) -> list[str]:
     write_json(run / "local" / SETTINGS_FILE, settings, private=True)
     name = read_json(run / "startup" / "fed_client.json")["client"]["fqsn"]
     more = f"uid={name}", f"heart_beat_interval={HEARTBEAT}"
-    return _command(run, "client", "silomix.transports.flare.site_process", *more)
+    return _command(run, "client", "silomix.transports.flare.executor", *more)
 
 
 def become(command: list[str]) -> None:

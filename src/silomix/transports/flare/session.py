@@ -139,13 +139,17 @@ def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
     SiloError
         When some are not, after `seconds`.
     """
-    latest = time.monotonic() + seconds
+    latest, told = time.monotonic() + seconds, False
     while absent := set(silos) - {each.name for each in session.get_connected_client_list()}:
+        names = ", ".join(sorted(absent))
         if time.monotonic() >= latest:
             raise SiloError(
-                f"not connected after {seconds:g} s: {', '.join(sorted(absent))}; start "
+                f"not connected after {seconds:g} s: {names}; start "
                 "`silomix flare site` there, or go on with --without"
             )
+        if not told:
+            told = True
+            warn(DataWarning(f"not connected yet: {names}; waiting for {seconds:g} s at most"))
         time.sleep(LOOK_EVERY)
 
 
