@@ -131,7 +131,9 @@ def _say_if_absent(kit: Path) -> None:
         warn(DataWarning(told))
 
 
-def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
+def wait_for(
+    session: Any, silos: Sequence[str], seconds: float, report: Report | None = None
+) -> None:
     """Return when all these silos are connected.
 
     Raises
@@ -139,7 +141,7 @@ def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
     SiloError
         When some are not, after `seconds`.
     """
-    latest, told = time.monotonic() + seconds, False
+    latest = time.monotonic() + seconds
     while absent := set(silos) - {each.name for each in session.get_connected_client_list()}:
         names = ", ".join(sorted(absent))
         if time.monotonic() >= latest:
@@ -147,9 +149,8 @@ def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
                 f"not connected after {seconds:g} s: {names}; start "
                 "`silomix flare site` there, or go on with --without"
             )
-        if not told:
-            told = True
-            warn(DataWarning(f"not connected yet: {names}; waiting for {seconds:g} s at most"))
+        if report is not None:
+            report(Progress(f"waiting for {names}", 0, 0))
         time.sleep(LOOK_EVERY)
 
 
@@ -185,7 +186,7 @@ def run_live(
     study, outcome = without(study, left_out), Outcome()
     for _ in range(retries + 1):
         with connected(kit) as session:
-            wait_for(session, study.silos, wait)
+            wait_for(session, study.silos, wait, report)
             outcome, posterior = _run_once(session, study, deadline, report)
         if posterior is not None:
             return posterior, outcome
