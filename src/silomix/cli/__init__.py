@@ -1,4 +1,4 @@
-"""The command `silomix`: parse, call, print."""
+"""The command `silomix`: which commands there are, and how they end."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,30 @@ import typer
 from typer.core import TyperCommand
 
 import silomix
-from silomix.cli.terminal import EPILOG
+from silomix import errors
+
+# How a command ends, by exit code.
+EXITS = {
+    0: "done",
+    1: "something unexpected; --debug shows where",
+    2: "the command line is wrong: an unknown, missing or contradictory option",
+    3: "the table cannot be used as it is",
+    4: "a setting is wrong, a file is in the way, or an extra is not installed",
+    5: "a checkpoint, study, message or saved posterior belongs to something else, or is damaged",
+    6: "a silo refused (its policy, or another reason) or is unavailable",
+    7: "not an error: the silos still have to answer",
+    130: "interrupted",
+}
+CAUSES: dict[int, tuple[type[BaseException], ...]] = {
+    3: (errors.DataError,),
+    4: (errors.SettingsError, errors.MissingDependency),
+    5: (errors.CheckpointError, errors.FileError, errors.MessageError, errors.StudyMismatch),
+    6: (errors.PolicyRefusal, errors.SiloError),
+    7: (errors.OpenQuestion,),
+    130: (KeyboardInterrupt,),
+}
+
+EPILOG = "\n".join(["Exit codes:", *(f"{code:>3}  {meaning}" for code, meaning in EXITS.items())])
 
 # Modules with commands, and modules that are one command with commands of its own, in the order
 # of the help page. A command is a function called `..._command`; its docstring is its help.
@@ -55,6 +78,11 @@ def find_command(name: str) -> Any:
 
     group = make_group(import_module(f"silomix.cli.{COMMANDS[name][0]}"))
     return group if name in GROUPS else group.commands[name]
+
+
+def exit_code(error: BaseException) -> int:
+    """Exit code of an error."""
+    return next((code for code, kinds in CAUSES.items() if isinstance(error, kinds)), 1)
 
 
 def main() -> None:

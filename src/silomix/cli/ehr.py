@@ -8,8 +8,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix.cli.command import command, split
-from silomix.cli.terminal import Shown
+from silomix.cli.command import Shown, command, split
 from silomix.ehr import EhrTable, Engine, InDatabase, LongColumns, read_long, read_omop
 from silomix.model.files import finishing
 from silomix.model.sentences import printable

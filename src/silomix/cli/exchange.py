@@ -14,8 +14,15 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from silomix.cli.command import by_column, command, settings_of, show_results, tell_checkpoint
-from silomix.cli.terminal import Shown, exit_code
+from silomix.cli import exit_code
+from silomix.cli.command import (
+    Shown,
+    by_column,
+    command,
+    settings_of,
+    show_results,
+    tell_checkpoint,
+)
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
 from silomix.messages import REFUSALS, Release

@@ -8,8 +8,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from silomix.cli.command import WHERE, command, show_results
-from silomix.cli.terminal import Shown
+from silomix.cli.command import WHERE, Shown, command, show_results
 from silomix.messages.progress import showing
 from silomix.model.files import finishing
 from silomix.report.results_folder import check_free, posterior_files, write_posterior

@@ -11,17 +11,18 @@ import typer
 from silomix.api import fit
 from silomix.cli.command import (
     COLUMNS,
+    Shown,
     about_columns,
     by_column,
     command,
     given,
     na_values,
+    noting,
     settings_of,
     split,
     tell_checkpoint,
     tell_guess,
 )
-from silomix.cli.terminal import Shown, noting
 from silomix.errors import SettingsError
 from silomix.messages.progress import StageClock, showing, tell_seconds
 from silomix.model.files import finishing
@@ -169,6 +170,7 @@ def report_command(
     ----------
     results : Folder that fit wrote with --out, or a saved posterior.
     table : The rows, needed for --outside and --covariates.
+    covariates : Other columns that may explain membership; odds ratios in odds.csv only.
     silo : Column that names each row's silo, or the name of the silo that all rows come from.
     out : The page or its folder; CSV files go beside it (default: fit's, which needs --force).
 

@@ -14,6 +14,7 @@ from silomix.api import fit
 from silomix.cli.command import (
     COLUMNS,
     WORDS,
+    Shown,
     command,
     counts_of,
     settings_of,
@@ -21,7 +22,6 @@ from silomix.cli.command import (
     study_of,
     tell_guess,
 )
-from silomix.cli.terminal import Shown
 from silomix.families import make_family
 from silomix.families.rows import Rows
 from silomix.kernels.arrays import Ints
@@ -55,6 +55,7 @@ COLUMN = "hospital"
 COHORT = "cohort"
 
 WORDS["design"] = (*DESIGNS, COHORT)
+WORDS["separability"] = ("easy", "poor")
 
 
 @command()
@@ -201,6 +202,9 @@ def simulate_command(
     Parameters
     ----------
     out : The table: t.csv, or t.parquet for a cohort; the truth is written beside it.
+    separability : easy (default), or poor for clusters that overlap.
+    rows : Rows in total (default 4000; 50000 in appendix-b, 289821 in cohort).
+    silos : Number of silos (default 4; 10 in appendix-b).
 
     Examples
     --------

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from silomix.cli.command import (
     COLUMNS,
+    Shown,
     by_column,
     command,
     settings_of,
@@ -21,7 +22,6 @@ from silomix.cli.command import (
     study_of,
     tell_checkpoint,
 )
-from silomix.cli.terminal import Shown
 from silomix.messages import Release
 from silomix.messages.folder import check_target, read_release, write_release
 from silomix.messages.progress import showing
