@@ -3,6 +3,7 @@
 
 import hashlib
 import re
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from silomix.messages.progress import showing
 from silomix.messages.release_explained import explain
 from silomix.model.draws import LocalPosterior
 from silomix.model.files import finishing
+from silomix.model.reading import Table as Frame
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema
 from silomix.model.sentences import printable
@@ -88,26 +90,17 @@ def sample_command(
         raise typer.BadParameter("--study and --silo-column need --silo NAME: which silo is it?")
     if silo is not None and not (study or silo_column):
         raise typer.BadParameter("--silo needs --silo-column COLUMN, to find its rows, or --study")
-    if "silos" in settings and silo_column is not None:
-        raise typer.BadParameter("--silo-column says how many silos there are; leave out --silos")
-    frequency = settings.pop("frequency", None)
-    if study is not None and settings:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
-        raise typer.BadParameter(f"{study} has every setting; leave out {options}")
-    files = silo_files(out, keep_draws=keep_draws)
+    files, frequency = silo_files(out, keep_draws=keep_draws), settings.pop("frequency", None)
     check_free(files, force=force)
     frame = read_table(table)
     if study is not None:
-        plan = read_study(study)
+        plan = _stated_study(study, settings)
     else:
-        others = range(2, settings.pop("silos", 1) + 1)
-        names = None if silo_column else [ALL_ROWS, *(f"silo {number}" for number in others)]
-        plan = study_of(frame, silo_column, names, frequency=frequency, **settings)
+        plan = _study_of_rows(frame, silo_column, frequency=frequency, **settings)
     # the draws are the result here, so they are all made
     fixed = plan.schedule.model_copy(update={"adaptive": False})
     plan = plan.model_copy(update={"schedule": fixed})
-    name = silo or ALL_ROWS
-    where = {"silo_column": silo_column, "frequency": frequency}
+    name, where = silo or ALL_ROWS, {"silo_column": silo_column, "frequency": frequency}
     own, _ = open_site(frame, plan, name, is_counted=False, **where)
     posterior = sample_rows(replace(own, checkpoint=checkpoint), threads, quiet=quiet)
     with finishing(files):
@@ -115,6 +108,24 @@ def sample_command(
     record = silo_record(name, posterior) | {"files": files}
     last = [*tell_checkpoint(checkpoint), f"Results: {out}"]
     return Shown(record, silo_view(name, posterior), "\n".join(last))
+
+
+def _stated_study(study: Path, settings: Collection[str]) -> Study:
+    """Read a study, which has every setting."""
+    if settings:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+        raise typer.BadParameter(f"{study} has every setting; leave out {options}")
+    return read_study(study)
+
+
+def _study_of_rows(
+    frame: Frame, silo_column: str | None, silos: int | None = None, **settings: Any
+) -> Study:
+    """Make a study of a table: of the silos in a column, or of one among so many."""
+    if silo_column is not None and silos is not None:
+        raise typer.BadParameter("--silo-column says how many silos there are; leave out --silos")
+    others = [f"silo {number}" for number in range(2, (silos or 1) + 1)]
+    return study_of(frame, silo_column, None if silo_column else [ALL_ROWS, *others], **settings)
 
 
 def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosterior:
@@ -170,59 +181,60 @@ def release_command(
     """
     if (out is None) != dry_run:
         raise typer.BadParameter("give --out DIR for the release, or --dry-run to see it first")
-    rules = find_policy(policy or "default")
+    rules, is_counted = find_policy(policy or "default"), out is not None
     if out is not None:
         check_target(out, force=force)
     if draws is not None:
-        if rows is None:
-            raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
-        where, words = (weights, split(parameters), None), by_column("--transform", transform)
-        plan, made = read_elsewhere(draws, silo, rules, where, rows={silo: rows}, transforms=words)
-        account = None
-        if out is not None:
-            cells = hashlib.sha256(draws.read_bytes()).hexdigest()
-            digests = ledgers.Digests(cells, cells, {"draws": cells})
-            account = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
-        return _write_release(made, plan, account, out, force=force)
-    if table is None or study is None:
+        where = weights, split(parameters), None
+        words = by_column("--transform", transform)
+        plan, made = _release_of_draws(draws, silo, rules, rows, where, words)
+        account = _account_of_draws(draws, plan, silo, rules, **counted) if is_counted else None
+    elif table is not None and study is not None:
+        plan = read_study(study)
+        # before hours of sampling
+        check_study(plan, rules, silo)
+        check_tier(plan.tier, rules, silo)
+        counted |= {"silo_column": silo_column, "frequency": frequency, "is_counted": is_counted}
+        opened, _ = open_site(table, plan, silo, policy=rules, **counted)
+        own, account = replace(opened, checkpoint=checkpoint), opened.account
+        made = release_of(own, sample_rows(own, threads, quiet=quiet), inside=True)
+    else:
         raise typer.BadParameter("give TABLE and --study STUDY, or --draws FILE")
-    plan = read_study(study)
-    # before hours of sampling
-    check_study(plan, rules, silo)
-    check_tier(plan.tier, rules, silo)
-    counted |= {"silo_column": silo_column, "frequency": frequency, "is_counted": out is not None}
-    own = replace(open_site(table, plan, silo, policy=rules, **counted)[0], checkpoint=checkpoint)
-    made = release_of(own, sample_rows(own, threads, quiet=quiet), inside=True)
-    shown = _write_release(made, plan, own.account, out, force=force)
-    return shown._replace(last="\n".join([*tell_checkpoint(checkpoint), shown.last]))
-
-
-def read_elsewhere(
-    path: Path, silo: str, rules: Policy, where: Any, **about: Any
-) -> tuple[Study, Release]:
-    """Return a study of this silo alone, and what may leave of its draws.
-
-    `where` and `about` are those of `sum_up_draws`.
-    """
-    about |= {"prior": {}, "policy": rules}
-    about["tier"] = "draws" if "draws" in rules.tiers else "summary"
-    plan, (made,), _ = sum_up_draws({silo: path}, where, **about)
-    return plan, made
-
-
-def _write_release(
-    made: Release, plan: Study, account: ledgers.Account | None, out: Path | None, *, force: bool
-) -> Shown:
-    """Write a release, and count it; or only show it."""
-    schema = plan.table_schema
+    schema, told = plan.table_schema, tell_checkpoint(None if draws else checkpoint)
     if out is None or account is None:
-        last = "Nothing was written. Details above may name counts that must not leave."
-        return _show_release(made, schema, last)
+        told.append("Nothing was written. Details above may name counts that must not leave.")
+        return _show_release(made, schema, "\n".join(told))
     leaving = replace(made, checks=outgoing(made.checks))
     ledgers.note_left(account, Release.__name__)
     files = write_release(leaving, out, schema, force=force)
-    last = f"Release: {out}\nCounted in: {account.path}"
-    return _show_release(leaving, schema, last, files=files)
+    told += [f"Release: {out}", f"Counted in: {account.path}"]
+    return _show_release(leaving, schema, "\n".join(told), files=files)
+
+
+def _release_of_draws(
+    path: Path,
+    silo: str,
+    rules: Policy,
+    rows: int | None,
+    where: tuple[str, list[str] | None, None],
+    transforms: dict[str, str],
+) -> tuple[Study, Release]:
+    """Make a study of this silo alone, and what may leave of its draws."""
+    if rows is None:
+        raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
+    tier = "draws" if "draws" in rules.tiers else "summary"
+    stated: dict[str, Any] = {"rows": {silo: rows}, "transforms": transforms, "prior": {}}
+    plan, (made,), _ = sum_up_draws({silo: path}, where, policy=rules, tier=tier, **stated)
+    return plan, made
+
+
+def _account_of_draws(
+    draws: Path, plan: Study, silo: str, rules: Policy, **counted: Any
+) -> ledgers.Account:
+    """Open the account of a file of draws in the silo's ledger."""
+    cells = hashlib.sha256(draws.read_bytes()).hexdigest()
+    digests = ledgers.Digests(cells, cells, {"draws": cells})
+    return ledgers.open_account(digests, plan, silo, rules, draws, **counted)
 
 
 @command()
