@@ -70,18 +70,14 @@ the silo's own folder in answers/ goes back to the coordinator.
 The silos and their folders in answers/:
 {silos}
 
-A silo answers all its open questions with
+A silo answers all its open questions, from its own table, by the study file that it agreed to and
+its own policy; the coordinator then asks the next question, or writes the results:
 
     silomix answer FOLDER --silo NAME --data TABLE --study STUDY --policy POLICY
-
-where FOLDER is this folder, TABLE the silo's own table, STUDY the study file that the silo agreed
-to, and POLICY its own rules about what may leave.
-The coordinator then runs
-
     silomix coordinate study.toml --exchange FOLDER --out RESULTS
 
-which asks the next question, or writes the results if there is none. Either can be stopped at any
-moment and run again. If a file was changed, it is refused and named: bring it again, unchanged.
+Either can be stopped at any moment and run again. If a file was changed, it is refused and named:
+bring it again, unchanged.
 """
 
 
