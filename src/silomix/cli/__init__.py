@@ -90,28 +90,23 @@ def main() -> None:
     app(prog_name="silomix")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"silomix {silomix.__version__}")
-        raise typer.Exit
-
-
-VERSION = typer.Option(
-    "--version", callback=_print_version, is_eager=True, help="Show the version.", metavar=""
-)
-
-
-def _start(_version: Annotated[bool, VERSION] = False) -> None:
-    pass
-
-
 app = typer.Typer(
     help="Bayesian clustering across data silos that may not pool their rows.",
     epilog=EPILOG,
     no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.callback()(_start)
+VERSION = typer.Option("--version", help="Show the version.", metavar="")
+
+
+@app.callback()
+def _start(version: Annotated[bool, VERSION] = False) -> None:
+    if version:
+        typer.echo(f"silomix {silomix.__version__}")
+        raise typer.Exit
+
+
 for _name, (_, _line) in COMMANDS.items():
     app.command(_name, cls=ListedCommand, help=_line)(lambda: None)

@@ -218,7 +218,7 @@ def _describe(parameter: inspect.Parameter, texts: Mapping[str, str]) -> inspect
 
 
 def _number_or_word(text: str) -> int | str:
-    """Return a number, true or false where one is given; the study judges any other word."""
+    """A number, true or false where one is given; the study judges any other word."""
     if text.removeprefix("-").isdecimal():
         return int(text)
     return {"true": True, "false": False}.get(text, text)
@@ -313,7 +313,7 @@ def _hearing(hear: Callable[[Any], bool]) -> Iterator[None]:
 
 
 def as_option(name: str, value: object) -> str:
-    """Return a setting as a shell writes it: its option, with the value where one is meant."""
+    """A setting as a shell writes it: its option, with the value where one is meant."""
     option = IN_SHELL.get(name, f"--{name.replace('_', '-')}")
     if isinstance(value, Mapping):  # codes for missing cells, by column
         pairs = [f"{column}={code}" for column, codes in value.items() for code in codes]
@@ -357,17 +357,17 @@ def show(shown: Shown, *, as_json: bool) -> None:
 
 
 def given(**settings: object) -> dict[str, Any]:
-    """Return the settings that the command line has, those left out dropped."""
+    """Settings that the command line has, those left out dropped."""
     return {name: value for name, value in settings.items() if value is not None}
 
 
 def split(names: str | None) -> list[str] | None:
-    """Return the names in a,b,c."""
+    """Names in a,b,c."""
     return None if names is None else [name.strip() for name in names.split(",")]
 
 
 def _items(lines: Sequence[str] | None) -> list[str]:
-    """Return each name=value; a comma that does not stand between two is part of one."""
+    """Each name=value; a comma that does not stand between two is part of one."""
     items: list[str] = []
     for line in lines or ():
         first, *others = line.split(",")
@@ -381,33 +381,33 @@ def _items(lines: Sequence[str] | None) -> list[str]:
 
 
 def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
-    """Return what each name=value of an option says; several may stand together, as a=x,b=y."""
-    found: dict[str, str] = {}
+    """Values by name in each name=value of an option; several may be in one, as a=x,b=y."""
+    values: dict[str, str] = {}
     for item in _items(lines):
-        name, sign, value = item.rpartition("=")
-        if not (sign and name and value) or name in found:
-            problem = "names the same twice" if name in found else "is not NAME=VALUE"
+        name, _, value = item.rpartition("=")
+        if not (name and value) or name in values:
+            problem = "names the same twice" if name in values else "is not NAME=VALUE"
             raise typer.BadParameter(f"{item!r} {problem}", param_hint=option)
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def counts_of(option: str, lines: Sequence[str] | None) -> dict[str, int | str]:
-    """Return the number of each name=number of an option; whoever uses it judges other words."""
+    """Numbers by name in each name=number; whoever uses them judges other words."""
     return {name: _number_or_word(text) for name, text in by_column(option, lines).items()}
 
 
 def tell_guess(study: Study, kind: Sequence[str] | None, *, quiet: bool) -> list[str]:
-    """Return a line on the columns that were taken as numbers without a --kind, if any were."""
+    """Line on the columns that were taken as numbers without a --kind, if any were."""
     if quiet:
         return []
     variables, declared = study.table_schema.variables, by_column("--kind", kind)
-    told = guess_told(variables, declared, "--kind")
-    return [told] if told else []
+    line = guess_told(variables, declared, "--kind")
+    return [line] if line else []
 
 
 def tell_checkpoint(folder: Path | None) -> list[str]:
-    """Return a line on a checkpoint that has done its work, if there is one."""
+    """Line on a checkpoint that has done its work, if there is one."""
     files = [path for path in (folder.rglob("*") if folder else ()) if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 1e6
     return [f"Checkpoint, which may be deleted now ({size:,.1f} MB): {folder}"] if files else []
@@ -433,7 +433,7 @@ def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:
 
 
 def na_values(lines: Sequence[str] | None) -> list[Any] | None:
-    """Return what each VALUE and COLUMN=VALUE of --na-value says, as `fit` has it."""
+    """Codes for missing cells in VALUE and COLUMN=VALUE, as `fit` has them."""
     items = [item for line in lines or () for item in line.split(",")]
     # a code may be a blank
     parts = [(item.lstrip() or item).rpartition("=") for item in items]
@@ -443,7 +443,7 @@ def na_values(lines: Sequence[str] | None) -> list[Any] | None:
 def study_of(
     frame: Table, column: str | None, names: Sequence[str] | None, **options: Any
 ) -> Study:
-    """Return the study of a table that options describe.
+    """Study of a table that options describe.
 
     Parameters
     ----------
@@ -454,14 +454,13 @@ def study_of(
     settings = about_columns(**options)
     rows = expand(frame, settings.pop("frequency", None))
     words = settings.keys() & {"variables", "exclude", "kinds", "bins", "missing", "na_values"}
-    about = {word: settings.pop(word) for word in words}
-    schema = infer_schema(rows, silo=column, **about)
+    schema = infer_schema(rows, silo=column, **{word: settings.pop(word) for word in words})
     return make_study(schema, names or read_roster(frame, str(column)).names, **settings)
 
 
 def show_results(
     out: Path, posterior: Posterior, files: Sequence[Path], first: str = "", **more: object
 ) -> Shown:
-    """Return what a posterior's results are, where they were written, and `more`."""
+    """A posterior's results, where they were written, and `more` for programs."""
     record = posterior_record(posterior) | more | {"files": [*files]}
     return Shown(record, posterior_view(posterior), f"{first}Results: {out}")

@@ -120,7 +120,7 @@ def _source(file: Path, name: str | None) -> Path | InDatabase:
 
 
 def _how(out: Path, shared: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that both commands have, as the functions of `silomix.ehr` take them."""
+    """Options that both commands have, as the functions of `silomix.ehr` take them."""
     between = shared.pop("first_date", None), shared.pop("last_date", None)
     carry, at_least = split(shared.pop("carry", None)) or (), shared.pop("at_least", 0)
     found = {"carry": carry, "between": between, "at_least": at_least}

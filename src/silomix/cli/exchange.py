@@ -201,24 +201,15 @@ def combine_command(
     """
     check_free(posterior_files(out), force=force)
     settings["transforms"] = by_column("--transform", transform)
-    settings["prior"] = {n: _pair(law) for n, law in by_column("--prior", prior).items()}
+    laws = by_column("--prior", prior)
+    settings["prior"] = {name: law.split(",") for name, law in laws.items()}
     posterior = combine_releases(folders, aggregation=aggregation, **settings)
     with finishing(posterior_files(out)):
         return show_results(out, posterior, write_posterior(out, posterior))
 
 
-def _pair(law: str) -> list[float]:
-    """Return the two numbers in a prior's MEAN,SD."""
-    try:
-        mean, sd = map(float, law.split(","))
-    except ValueError:
-        text = f"{law!r} is not MEAN,SD, such as 0,1.5"
-        raise typer.BadParameter(text, param_hint="--prior") from None
-    return [mean, sd]
-
-
 def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
-    """Say which study a silo is about to follow, and ask where nobody has agreed to it.
+    """Show which study a silo is about to follow, and ask where nobody has agreed to it.
 
     Raises
     ------
@@ -251,7 +242,7 @@ def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
 
 
 def _at_a_terminal() -> bool:
-    """Tell whether somebody can read a question and answer it."""
+    """Whether somebody can read a question and answer it."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -279,7 +270,7 @@ def _logging_to(path: Path) -> Iterator[None]:
 
 
 def _show_open(found: Unanswered, code: int) -> Shown:
-    """Return which silos must do what before the coordinator can go on."""
+    """What each silo must do before the coordinator can go on."""
     lines = [(name, found.refused.get(name), *todo) for name, *todo in found.todo()]
     silos = pd.DataFrame(lines, columns=["silo", "refused", "state", "do"])
     record = {"question": found.number, "about": found.about, "kind": found.kind}

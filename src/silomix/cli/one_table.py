@@ -222,7 +222,7 @@ def report_command(
 
 
 def _outside_columns(outside: str | None, method: str | None) -> dict[str, Any]:
-    """Return the columns in a,b=levels, each with what to compare; None where it is not said."""
+    """Columns in a,b=levels, each with what to compare; None where that is not stated."""
     if method is not None:
         if outside is None:
             raise typer.BadParameter("--outside-method needs --outside: say which columns")
@@ -252,6 +252,6 @@ def _write_outside(found: Outside, page: Path, record: dict[str, Any]) -> list[s
 
 
 def _load(results: Path, name: Sequence[str] | None) -> Posterior:
-    """Return a saved posterior, with the names of clusters that --name gives."""
+    """Load a saved posterior, with the names of clusters that --name gives."""
     posterior, names = load(results), by_column("--name", name)
     return posterior.with_names({**posterior.names, **names}) if names else posterior

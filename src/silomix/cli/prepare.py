@@ -130,7 +130,7 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
 
 
 def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
-    """Return a line for each planted cluster.
+    """Table with a line for each planted cluster.
 
     Its weight in the design of Fendler et al. (2026), table 1, the rows drawn from it, and the
     cluster found that shares most rows with it, with its posterior share and interval; nan where
@@ -146,7 +146,7 @@ def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
 
 
 def best_labels(table: pd.DataFrame, truth: Truth, schema: Schema) -> Ints:
-    """Return the most probable cluster of each row under the true parameters: (row,).
+    """Most probable cluster of each row under the true parameters: (row,).
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def best_labels(table: pd.DataFrame, truth: Truth, schema: Schema) -> Ints:
 
 
 def _numbers_view(posterior: Posterior, truth: Truth, planted: pd.DataFrame) -> list[Text]:
-    """Say how many true means, spreads and rates of the clusters found are in their intervals."""
+    """Sentence on how many true means, spreads and rates are in their intervals."""
     pairs = planted["found"].dropna().astype(int)
     is_number = np.array([truth.kinds[name] != "categorical" for name, _ in truth.levels])
     if not is_number.any() or not len(pairs):
@@ -296,7 +296,7 @@ def study_command(
 
 
 def _described(variable: VariableSettings) -> list[str] | dict[str, Any]:
-    """Return the levels of a variable; of numbers, their kind and units."""
+    """Levels of a variable; of numbers, their kind and units."""
     if variable.levels is not None:
         return list(variable.levels)
     return variable.model_dump(exclude={"name"})

@@ -129,7 +129,7 @@ def _study_of_rows(
 
 
 def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosterior:
-    """Return the local posterior of one silo's rows.
+    """Local posterior of one silo's rows.
 
     The apply step of Fendler et al. (2026), section 4.2: sample, partition, relabel.
     """
@@ -254,7 +254,7 @@ def inspect_command(folder: Path) -> Shown:
 
 
 def _show_release(release: Release, schema: Schema, last: str, **more: object) -> Shown:
-    """Return what a release holds and what follows from it, after whatever `more` there is."""
+    """A release and what follows from it, with `more` for programs."""
     notes = explain(release, schema)
     record = {
         "silo": release.silo,

@@ -5,6 +5,7 @@ Its silos answer from draws, and from log-likelihoods that their owners wrote.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -136,11 +137,8 @@ def combine(
         raise DataError("there are no draws; give those of at least one silo")
     rows = check_mapping("rows", rows, "silo")
     transforms = check_mapping("transforms", transforms, "parameter")
-    prior = check_mapping("prior", prior, "parameter")
-    for name, law in prior.items():
-        if not _is_normal(law):
-            text = f"{{prior}} of {quote(name)} is {quote(law)}; give its mean, and an sd above 0"
-            raise SettingsError(text, prior=...)
+    laws = check_mapping("prior", prior, "parameter").items()
+    prior = {name: _check_normal(name, law) for name, law in laws}
     options = AGGREGATIONS[word].record()
     if options.asks(len(draws)):
         if not log_likelihood:
@@ -166,13 +164,14 @@ def combine(
     return replace(posterior, diagnostics=judged)
 
 
-def _is_normal(law: Any) -> bool:
-    """Whether these are the mean and the standard deviation of a normal distribution."""
-    try:
+def _check_normal(name: str, law: Any) -> tuple[float, float]:
+    """Mean and standard deviation of a parameter's prior; anything else is refused."""
+    with suppress(TypeError, ValueError, OverflowError):
         mean, sd = map(float, law)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return abs(mean) <= LARGEST and 0 < sd <= LARGEST
+        if abs(mean) <= LARGEST and 0 < sd <= LARGEST:
+            return mean, sd
+    text = f"{{prior}} of {quote(name)} is {quote(law)}; give its mean, and an sd above 0"
+    raise SettingsError(text, prior=...)
 
 
 def combine_releases(folders: Sequence[Path], **settings: Any) -> Posterior:

@@ -127,7 +127,7 @@ class EncodedSilos:
         return {name: replies[name] for name in queries}
 
     def find(self, number: int, silo: str, query: Query) -> Any:
-        """Return a silo's answer to a question, or None where the journal has none.
+        """A silo's answer to a question; None where the journal has none.
 
         Raises
         ------
@@ -185,7 +185,7 @@ class EncodedSilos:
 
 
 def respond(question: bytes, silo: Silo) -> bytes:
-    """Return the message that answers a question, in the silo; a refusal is an answer.
+    """Answer a question in the silo, both as bytes; a refusal is an answer.
 
     Raises
     ------

@@ -82,7 +82,7 @@ bring it again, unchanged.
 
 
 def silo_folder(silos: Sequence[str], name: str) -> str:
-    """Return the name of a silo's folders: "01-north"."""
+    """Name of a silo's folders: "01-north"."""
     width = max(2, len(str(len(silos))))
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     slug = re.sub("[^a-z0-9]+", "-", plain)[:LONGEST_SLUG].strip("-")
@@ -90,17 +90,17 @@ def silo_folder(silos: Sequence[str], name: str) -> str:
 
 
 def question_folder(number: int, kind: str) -> str:
-    """Return the name of a question's folders: "0001-sample-locally" for `SampleLocally`."""
+    """Name of a question's folders: "0001-sample-locally" for `SampleLocally`."""
     return f"{number:04}-{spelled(kind).replace(' ', '-')}"
 
 
 def spelled(kind: str) -> str:
-    """Return a kind of message in words: "sample locally" for `SampleLocally`."""
+    """Kind of message in words: "sample locally" for `SampleLocally`."""
     return " ".join(re.findall("[A-Z][a-z]*", kind)).lower()
 
 
 def find_questions(folder: Path) -> list[tuple[int, Path]]:
-    """Return the questions' numbers and folders, in order; what is none of them is passed over.
+    """Numbers and folders of the questions, in order; other files are passed over.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def find_questions(folder: Path) -> list[tuple[int, Path]]:
 
 
 def question_to(silo_folder: str, question: Path) -> Path | None:
-    """Return where in a question's folder the one to a silo is, None where it is not asked.
+    """Folder of a question to one silo; None where it is not asked.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def question_to(silo_folder: str, question: Path) -> Path | None:
 
 
 def inner_folder(exchange: Path, *names: str) -> Path:
-    """Return a folder of an exchange, there or not yet.
+    """Path of a folder of an exchange, there or not yet; a link is refused.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def open_exchange(folder: Path, study: Study) -> None:
 
 
 def read_exchange(folder: Path) -> Study:
-    """Return the study of an exchange folder.
+    """Read the study of an exchange folder.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def read_exchange(folder: Path) -> Study:
 
 
 def readme(study: Study) -> str:
-    """Return what the folder says of itself to people."""
+    """Text for people about the folder and the study."""
     silos = "\n".join(f"    {silo_folder(study.silos, name)}    {name}" for name in study.silos)
     title = f": {' '.join(study.title.split())}" if study.title else ""
     asked = "\n".join(f"    - {line}" for line in asked_for(study))
@@ -220,12 +220,12 @@ def readme(study: Study) -> str:
 
 
 def asked_for(study: Study) -> list[str]:
-    """Return what a study asks of a silo, in words."""
+    """What a study asks of a silo, in words."""
     return [words for words, _ in _questions(study)]
 
 
 def expected_questions(study: Study) -> int | None:
-    """Return how many questions a study asks, at most; None where nobody can say."""
+    """Most questions that a study asks; None where nobody can say."""
     numbers = [number for _, number in _questions(study)]
     return None if None in numbers else sum(filter(None, numbers))
 

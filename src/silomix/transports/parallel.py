@@ -93,7 +93,7 @@ class Joblib:
         return delayed(work)(bare, type(query), *values, **sent)
 
     def _scatter(self, value: object) -> object:
-        """Return what to send in the place of something that many questions need.
+        """Stand-in to send for something that many questions need.
 
         joblib shares large arrays among the processes of this machine by itself; on Dask they
         are put on the cluster once.
@@ -146,7 +146,7 @@ class Joblib:
 
 
 def workers(jobs: int) -> Any:
-    """Return joblib's workers: as many as the caller's `parallel_config` says, or else `jobs`."""
+    """Joblib's workers: as many as the caller's `parallel_config` says, or else `jobs`."""
     with parallel_config() as active:
         chosen = active["n_jobs"]
     return Parallel(
@@ -174,7 +174,7 @@ def work(
 
 
 def own(value: Any) -> Any:
-    """Return a record or an array as if it had been made here.
+    """Copy of a record or an array as if it had been made here.
 
     Shared memory is mapped, and what comes over a network may be read-only: numba would compile
     the kernels once more for such arrays.

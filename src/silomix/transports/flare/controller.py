@@ -112,7 +112,7 @@ class StudyController(Controller):
                 self.cancel_all_tasks(fl_ctx=self._fl_ctx)
 
     def _look(self, name: str, task: Task) -> bytes | str | None:
-        """Return what has come of a task so far: an answer, a code, or nothing yet."""
+        """Outcome of a task so far: an answer, a code, or nothing yet."""
         if self._abort.triggered:
             return STOPPED
         for client_task in task.client_tasks:

@@ -149,12 +149,12 @@ def build_kits(
 
 
 def startup_files(kind: str) -> tuple[str, ...]:
-    """Return the files of a kit, all in ``startup/``, of a "server" or a "client"."""
+    """Files of a kit, all in ``startup/``, of a "server" or a "client"."""
     return f"fed_{kind}.json", f"{kind}.crt", f"{kind}.key", "rootCA.pem"
 
 
 def kit_folder(kit: Path, kind: str) -> Path:
-    """Return the whole path of a kit, after a check that it is a "server", "client" or "admin"."""
+    """Whole path of a kit, after a check that it is a "server", "client" or "admin"."""
     require_flare()
     if not (kit / "startup" / f"fed_{kind}.json").is_file():
         raise FileError(
@@ -165,7 +165,7 @@ def kit_folder(kit: Path, kind: str) -> Path:
 
 
 def check_kit(kit: Path, kind: str) -> str:
-    """Return whose kit this is: a silo's name, or the server's host.
+    """Owner of a kit, checked: a silo's name, or the server's host.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def become(command: list[str]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return what a JSON file holds."""
+    """Content of a JSON file."""
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 

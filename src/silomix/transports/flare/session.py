@@ -121,20 +121,20 @@ def connected(kit: Path) -> Iterator[Any]:
 
 
 def _say_if_absent(kit: Path) -> None:
-    """Say at once where no server listens, which FLARE only says after a while."""
+    """Warn at once where no server listens, which FLARE only notices after a while."""
     admin = participant.read_json(kit / "startup" / "fed_admin.json")["admin"]
     try:
         socket.create_connection((admin["host"], admin["port"]), CONNECT_WITHIN).close()
     except OSError as error:
-        told = f"no server answers at {admin['host']}:{admin['port']} ({error.strerror or error}): "
-        told += f"start it with `silomix flare server`; trying for {CONNECT_WITHIN:g} s"
-        warn(DataWarning(told))
+        text = f"no server answers at {admin['host']}:{admin['port']} ({error.strerror or error}): "
+        text += f"start it with `silomix flare server`; trying for {CONNECT_WITHIN:g} s"
+        warn(DataWarning(text))
 
 
 def wait_for(
     session: Any, silos: Sequence[str], seconds: float, report: Report | None = None
 ) -> None:
-    """Return when all these silos are connected.
+    """Wait until all these silos are connected.
 
     Raises
     ------

@@ -179,7 +179,7 @@ def enrol_site(signed: Path, request: Path, out: Path, *, authority: str) -> tup
 
 
 def read_fingerprint(text: str) -> str:
-    """Return a SHA-256 fingerprint as ``SHA256:AA:BB...``, however it was spelled."""
+    """Normalise a SHA-256 fingerprint to ``SHA256:AA:BB...``."""
     require_flare()
     from nvflare.tool.cert.fingerprint import normalize_sha256_fingerprint
 
