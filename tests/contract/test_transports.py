@@ -68,6 +68,7 @@ def over_http(use, silos, folder):
     """The transport of the docs."""
     page = Path(__file__).parents[2] / "docs" / "how-to" / "transport.md"
     code, _ = blocks(page.read_text(encoding="utf-8"), "python")[0]
+    assert len(code.splitlines()) < 40
     exec(code, written := {})
     servers = {silo.name: written["serve"](silo) for silo in silos}
     addresses = {name: f"http://localhost:{one.server_port}" for name, one in servers.items()}
