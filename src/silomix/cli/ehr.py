@@ -8,7 +8,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix.cli.command import Shown, command, split
+from silomix.cli import command as cli
 from silomix.ehr import EhrTable, Engine, InDatabase, LongColumns, read_long, read_omop
 from silomix.model.files import finishing
 from silomix.model.sentences import printable
@@ -33,7 +33,7 @@ TEXTS: dict[str, Any] = {
 }
 
 
-@command(settings=SHARED, **TEXTS)
+@cli.command(settings=SHARED, **TEXTS)
 def long_command(
     events: Path,
     *,
@@ -49,7 +49,7 @@ def long_command(
     vocabulary: str | None = None,
     force: bool = False,
     **shared: Any,
-) -> Shown:
+) -> cli.Shown:
     """Turn a long table of coded events into a row per person and a 0/1 column per condition.
 
     Parameters
@@ -80,7 +80,7 @@ def long_command(
         return _account(found, out)
 
 
-@command(settings=SHARED, **TEXTS)
+@cli.command(settings=SHARED, **TEXTS)
 def omop_command(
     cdm: Path,
     *,
@@ -92,7 +92,7 @@ def omop_command(
     age_to: int | None = None,
     force: bool = False,
     **shared: Any,
-) -> Shown:
+) -> cli.Shown:
     """Turn OMOP tables into a row per person and a 0/1 column per condition.
 
     Parameters
@@ -122,12 +122,12 @@ def _source(file: Path, name: str | None) -> Path | InDatabase:
 def _how(out: Path, shared: dict[str, Any]) -> dict[str, Any]:
     """Options that both commands have, as the functions of `silomix.ehr` take them."""
     between = shared.pop("first_date", None), shared.pop("last_date", None)
-    carry, at_least = split(shared.pop("carry", None)) or (), shared.pop("at_least", 0)
+    carry, at_least = cli.split(shared.pop("carry", None)) or (), shared.pop("at_least", 0)
     found = {"carry": carry, "between": between, "at_least": at_least}
     return found | {"out": out, "engine": Engine(**shared)}  # the rest is the engine's
 
 
-def _account(found: EhrTable, out: Path) -> Shown:
+def _account(found: EhrTable, out: Path) -> cli.Shown:
     """Write what was dropped beside the table, and return the account."""
     beside = out.with_suffix(DROPPED)
     write_table(found.dropped, beside)
@@ -153,4 +153,4 @@ def _account(found: EhrTable, out: Path) -> Shown:
         pairs = (f"{code} ({events:,})" for code, events in found.unlisted.itertuples(index=False))
         frequent = f"Most frequent codes that are not in the list: {', '.join(pairs)}"
         parts.append(Text(printable(frequent)))
-    return Shown(record, Group(*parts), f"People: {out}\nDropped: {beside}")
+    return cli.Shown(record, Group(*parts), f"People: {out}\nDropped: {beside}")

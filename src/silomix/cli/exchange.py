@@ -14,29 +14,16 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from silomix.cli import command as cli
 from silomix.cli import exit_code
-from silomix.cli.command import (
-    Shown,
-    by_column,
-    command,
-    settings_of,
-    show_results,
-    tell_checkpoint,
-)
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
 from silomix.messages import REFUSALS, Release
 from silomix.messages.progress import showing
 from silomix.model.files import finishing, log_file
 from silomix.model.sentences import listing, printable, printable_lines
+from silomix.report import results_folder
 from silomix.report.display import frame_view
-from silomix.report.results_folder import (
-    check_free,
-    has_results,
-    is_saved,
-    posterior_files,
-    write_posterior,
-)
 from silomix.report.run_sections import reply
 from silomix.report.summary import json_lines
 from silomix.silo.ledger_file import find_ledger
@@ -53,7 +40,7 @@ STORE = "silomix-store"
 LOG = "log.txt"
 
 
-@command()
+@cli.command()
 def coordinate_command(
     study: Path,
     *,
@@ -62,7 +49,7 @@ def coordinate_command(
     threads: int | None = None,
     force: bool = False,
     quiet: bool = False,
-) -> Shown:
+) -> cli.Shown:
     """Run a study by file: read the silos' answers, ask the next question, or finish.
 
     Parameters
@@ -74,9 +61,9 @@ def coordinate_command(
     silomix coordinate study.toml --exchange exchange --out results
     """
     _check_outside(exchange, out=out)
-    plan, files = read_study(study), posterior_files(out)
-    is_done = not force and has_results(out, plan)
-    check_free([] if is_done else files, force=force)
+    plan, files = read_study(study), results_folder.posterior_files(out)
+    is_done = not force and results_folder.has_results(out, plan)
+    results_folder.check_free([] if is_done else files, force=force)
     silos = FileExchange(exchange, plan)
     try:
         with showing(quiet=quiet) as report:
@@ -87,15 +74,16 @@ def coordinate_command(
     answered = f"Questions: {silos.encoded.asked}, all answered\n"
     if is_done:
         # other answers by now, or names that somebody gave
-        check_free([] if is_saved(out, posterior) else files, force=False)
+        if not results_folder.is_saved(out, posterior):
+            results_folder.check_free(files, force=False)
         files = [file for file in files if file.exists()]
     else:
         with finishing(files):
-            files = write_posterior(out, posterior)
-    return show_results(out, posterior, files, answered, questions=silos.encoded.asked)
+            files = results_folder.write_posterior(out, posterior)
+    return cli.show_results(out, posterior, files, answered, questions=silos.encoded.asked)
 
 
-@command(
+@cli.command(
     settings={"silo_column": str, "frequency": str, "id_column": str, "table_name": str},
     hides_cells=True,
 )
@@ -113,7 +101,7 @@ def answer_command(
     threads: int | None = None,
     quiet: bool = False,
     **where: Any,
-) -> Shown:
+) -> cli.Shown:
     """Answer a silo's open questions from its own table, as far as its policy allows.
 
     Parameters
@@ -164,17 +152,17 @@ def answer_command(
         f"Counted in: {record['ledger']}"
     )
     if opened.store.kept is not None and opened.checkpoint is not None:
-        last = "\n".join([*tell_checkpoint(opened.checkpoint), last])
+        last = "\n".join([*cli.tell_checkpoint(opened.checkpoint), last])
     if labels:
         last += f"\nClusters of the rows, which stay here too: {labels}"
     refused = any(item.refused for item in done)
     if refused:
         last += f"\nWhy a question was refused, in the silo's own log: {home / LOG}"
     code = exit_code(SiloError()) if refused else 0
-    return Shown(record, _answers_view(asked, done, given=policy), last, code)
+    return cli.Shown(record, _answers_view(asked, done, given=policy), last, code)
 
 
-@command(settings=settings_of("matching", "drift", "alpha", "seed", "title"))
+@cli.command(settings=cli.settings_of("matching", "drift", "alpha", "seed", "title"))
 def combine_command(
     folders: list[Path],
     *,
@@ -184,7 +172,7 @@ def combine_command(
     prior: list[str] | None = None,
     force: bool = False,
     **settings: Any,
-) -> Shown:
+) -> cli.Shown:
     """Combine mixtures that silos fitted elsewhere, from their release folders.
 
     Parameters
@@ -199,13 +187,13 @@ def combine_command(
     --------
     silomix combine release-of-north release-of-south --out results
     """
-    check_free(posterior_files(out), force=force)
-    settings["transforms"] = by_column("--transform", transform)
-    laws = by_column("--prior", prior)
+    results_folder.check_free(results_folder.posterior_files(out), force=force)
+    settings["transforms"] = cli.by_column("--transform", transform)
+    laws = cli.by_column("--prior", prior)
     settings["prior"] = {name: law.split(",") for name, law in laws.items()}
     posterior = combine_releases(folders, aggregation=aggregation, **settings)
-    with finishing(posterior_files(out)):
-        return show_results(out, posterior, write_posterior(out, posterior))
+    with finishing(results_folder.posterior_files(out)):
+        return cli.show_results(out, posterior, results_folder.write_posterior(out, posterior))
 
 
 def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
@@ -269,7 +257,7 @@ def _logging_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def _show_open(found: Unanswered, code: int) -> Shown:
+def _show_open(found: Unanswered, code: int) -> cli.Shown:
     """What each silo must do before the coordinator can go on."""
     lines = [(name, found.refused.get(name), *todo) for name, *todo in found.todo()]
     silos = pd.DataFrame(lines, columns=["silo", "refused", "state", "do"])
@@ -281,7 +269,7 @@ def _show_open(found: Unanswered, code: int) -> Shown:
         "--policy POLICY\nThen run this command again."
     )
     view = Group(Text(found.heading.capitalize(), style="bold"), table)
-    return Shown(record | {"silos": json_lines(silos)}, view, last, code)
+    return cli.Shown(record | {"silos": json_lines(silos)}, view, last, code)
 
 
 def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Group:

@@ -9,20 +9,7 @@ from typing import Any
 import typer
 
 from silomix.api import fit
-from silomix.cli.command import (
-    COLUMNS,
-    Shown,
-    about_columns,
-    by_column,
-    command,
-    given,
-    na_values,
-    noting,
-    settings_of,
-    split,
-    tell_checkpoint,
-    tell_guess,
-)
+from silomix.cli import command as cli
 from silomix.errors import SettingsError
 from silomix.messages.progress import StageClock, showing, tell_seconds
 from silomix.model.files import finishing
@@ -43,9 +30,9 @@ from silomix.report import summary, write_report
 from silomix.report.results_folder import ODDS, OUTSIDE
 
 
-@command(
-    settings=settings_of()
-    | COLUMNS
+@cli.command(
+    settings=cli.settings_of()
+    | cli.COLUMNS
     | {"shards": int, "preset": str, "checkpoint": Path, "transport": str, "policy": str}
     | {"threads": int}
 )
@@ -60,7 +47,7 @@ def fit_command(
     force: bool = False,
     quiet: bool = False,
     **settings: Any,
-) -> Shown:
+) -> cli.Shown:
     """Cluster the rows of all silos: each clusters its own, and a coordinator combines the results.
 
     Parameters
@@ -77,17 +64,17 @@ def fit_command(
     files = folder.posterior_files(out)
     folder.check_free(files, force=force)
     others = _outside_columns(outside, outside_method)
-    frequency = settings.get("frequency")
-    for column in (*(split(settings.get("variables")) or []), silo, frequency, id_column):
+    keywords = cli.about_columns(others, **settings)
+    frequency, codes = keywords.get("frequency"), keywords.get("na_values")
+    for column in (*keywords.get("variables", ()), silo, frequency, id_column):
         if column in others:
             raise typer.BadParameter(f"--outside names {column!r}, which another option uses too")
     # refused before the work: columns that are not there, or cannot be compared
     if others:
-        read_outside(read_table(table), others, na_values(settings.get("na_value")))
-    keywords = about_columns(others, **settings)
-    with showing(quiet=quiet) as report, noting() as told:
+        read_outside(read_table(table), others, codes)
+    with showing(quiet=quiet) as report, cli.noting() as told:
         clock = StageClock(report=report)
-        posterior = fit(table, silo, **keywords, **given(id=id_column), progress=clock)
+        posterior = fit(table, silo, **keywords, **cli.given(id=id_column), progress=clock)
         seconds = clock.stop()
     judged, notes = posterior.diagnostics, posterior.diagnostics.notes
     # files have every note; what was a warning is not printed again
@@ -95,24 +82,24 @@ def fit_command(
     judged = replace(judged, notes=tuple(told.get(note, note) for note in notes))
     posterior = replace(posterior, diagnostics=judged)
     record = summary.posterior_record(posterior)
-    last = tell_guess(posterior.study, settings.get("kind"), quiet=quiet) + tell_seconds(seconds)
-    last += tell_checkpoint(settings.get("checkpoint"))
+    last = cli.tell_guess(posterior.study, settings.get("kind"), quiet=quiet)
+    last += tell_seconds(seconds) + cli.tell_checkpoint(settings.get("checkpoint"))
     with finishing(files):
         files = folder.write_posterior(out, posterior)
         if others:
-            threads, codes = settings.get("threads"), keywords.get("na_values")
+            threads, rows = settings.get("threads"), expand(table, frequency)
             labels = posterior.labels if outside_method == "labels" else None
-            how = given(method=outside_method, threads=threads, na_values=codes, labels=labels)
-            compared = compare_outside(posterior, expand(table, frequency), others, silo, **how)
+            how = cli.given(method=outside_method, threads=threads, na_values=codes, labels=labels)
+            compared = compare_outside(posterior, rows, others, silo, **how)
             last += _write_outside(compared, out / folder.PAGE, record)
             files.append(out / OUTSIDE)
     record["seconds"] = {stage: round(each, 3) for stage, each in seconds.items()}
     record["files"] = files
     view = summary.posterior_view(replace(posterior, diagnostics=fresh))
-    return Shown(record, view, "\n".join([*last, f"Results: {out}"]))
+    return cli.Shown(record, view, "\n".join([*last, f"Results: {out}"]))
 
 
-@command()
+@cli.command()
 def assign_command(
     results: Path,
     table: Path,
@@ -125,7 +112,7 @@ def assign_command(
     threads: int | None = None,
     force: bool = False,
     quiet: bool = False,  # noqa: ARG001 (as for every command, notices are left out)
-) -> Shown:
+) -> cli.Shown:
     """Find the cluster of each row of a table, old or new, under a saved posterior.
 
     Parameters
@@ -146,10 +133,10 @@ def assign_command(
     with finishing([out]):
         write_table(labels, out, private=True)
     record = summary.assigned_record(found, labels) | {"files": [out]}
-    return Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")
+    return cli.Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")
 
 
-@command()
+@cli.command()
 def report_command(
     results: Path,
     *,
@@ -163,7 +150,7 @@ def report_command(
     threads: int | None = None,
     out: Path | None = None,
     force: bool = False,
-) -> Shown:
+) -> cli.Shown:
     """Write one HTML page: what was found, and whether to trust it; opens offline.
 
     Parameters
@@ -201,7 +188,7 @@ def report_command(
         "clusters": posterior.n_clusters,
     }
     last = [f"Report: {page}"]
-    how = given(threads=threads, na_values=na_values(na_value))
+    how = cli.given(threads=threads, na_values=cli.na_values(na_value))
     renamed = results if name and force and out is None and results.is_dir() else None
     with finishing([*files, *(folder.posterior_files(renamed) if renamed else [])]):
         if table is not None and covariates is not None:
@@ -214,11 +201,11 @@ def report_command(
         if table is None or outside is None:
             write_report(posterior, page)
         else:
-            how |= given(method=outside_method)
+            how |= cli.given(method=outside_method)
             compared = compare_outside(posterior, read_table(table), columns, silo, **how)
             last = _write_outside(compared, page, record) + last
     record |= {"bytes": page.stat().st_size, "files": files}
-    return Shown(record, summary.verdict_view(posterior.diagnostics), "\n".join(last))
+    return cli.Shown(record, summary.verdict_view(posterior.diagnostics), "\n".join(last))
 
 
 def _outside_columns(outside: str | None, method: str | None) -> dict[str, Any]:
@@ -227,7 +214,7 @@ def _outside_columns(outside: str | None, method: str | None) -> dict[str, Any]:
         if outside is None:
             raise typer.BadParameter("--outside-method needs --outside: say which columns")
         one_of("method", method, AGAINST)
-    parts = [name.rpartition("=") for name in split(outside) or []]
+    parts = [name.rpartition("=") for name in cli.split(outside) or []]
     return {name if sign else kind: kind if sign else None for name, sign, kind in parts}
 
 
@@ -253,5 +240,5 @@ def _write_outside(found: Outside, page: Path, record: dict[str, Any]) -> list[s
 
 def _load(results: Path, name: Sequence[str] | None) -> Posterior:
     """Load a saved posterior, with the names of clusters that --name gives."""
-    posterior, names = load(results), by_column("--name", name)
+    posterior, names = load(results), cli.by_column("--name", name)
     return posterior.with_names({**posterior.names, **names}) if names else posterior

@@ -11,17 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix.api import fit
-from silomix.cli.command import (
-    COLUMNS,
-    WORDS,
-    Shown,
-    command,
-    counts_of,
-    settings_of,
-    split,
-    study_of,
-    tell_guess,
-)
+from silomix.cli import command as cli
 from silomix.families import make_family
 from silomix.families.rows import Rows
 from silomix.kernels.arrays import Ints
@@ -54,12 +44,12 @@ COLUMN = "hospital"
 # The one word of `simulate` that is no design: it writes `simulate_cohort` to Parquet.
 COHORT = "cohort"
 
-WORDS["design"] = (*DESIGNS, COHORT)
-WORDS["separability"] = ("easy", "poor")
+cli.WORDS["design"] = (*DESIGNS, COHORT)
+cli.WORDS["separability"] = ("easy", "poor")
 
 
-@command()
-def demo_command(*, out: Path, mixed: bool = False, quiet: bool = False) -> Shown:
+@cli.command()
+def demo_command(*, out: Path, mixed: bool = False, quiet: bool = False) -> cli.Shown:
     """Cluster four simulated hospitals without pooling them; compare with the truth.
 
     Parameters
@@ -75,7 +65,7 @@ def demo_command(*, out: Path, mixed: bool = False, quiet: bool = False) -> Show
         return run_demo(out, mixed=mixed, progress=report or False)
 
 
-def run_demo(folder: Path, *, mixed: bool = False, **settings: Any) -> Shown:
+def run_demo(folder: Path, *, mixed: bool = False, **settings: Any) -> cli.Shown:
     """Simulate the hospitals, fit, compare, and write everything to `folder`.
 
     `settings` go to `silomix.fit`.
@@ -95,7 +85,7 @@ def run_demo(folder: Path, *, mixed: bool = False, **settings: Any) -> Shown:
     return found
 
 
-def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Path) -> Shown:
+def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Path) -> cli.Shown:
     """Compare a fit with what its table was drawn from; `folder` is where that will stand."""
     planted = _planted(posterior, truth)
     # of the labels found, and of those that the true parameters would give
@@ -126,7 +116,7 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
         "comparison": comparison,
         "report": page,
     }
-    return Shown(record, view, f"Against the truth: {comparison}\nReport: {page}")
+    return cli.Shown(record, view, f"Against the truth: {comparison}\nReport: {page}")
 
 
 def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
@@ -186,7 +176,7 @@ def _planted_view(planted: pd.DataFrame) -> RenderableType:
     return frame_view(shown.reset_index())
 
 
-@command(settings=settings_of("seed"), design=f"One of {', '.join(WORDS['design'])}.")
+@cli.command(settings=cli.settings_of("seed"), design=f"One of {', '.join(cli.WORDS['design'])}.")
 def simulate_command(
     design: str,
     *,
@@ -196,7 +186,7 @@ def simulate_command(
     silos: int | None = None,
     force: bool = False,
     **seed: Any,
-) -> Shown:
+) -> cli.Shown:
     """Simulate a table whose clusters are known, to try things out.
 
     Parameters
@@ -215,7 +205,7 @@ def simulate_command(
         raise typer.BadParameter(
             f"{COHORT} has its own clusters and no silos: leave out --separability and --silos"
         )
-    one_of("design", design, WORDS["design"])
+    one_of("design", design, cli.WORDS["design"])
     suffix = ".parquet" if cohort else ".csv"
     if out.suffix != suffix:
         raise typer.BadParameter(f"{out} does not end in {suffix}", param_hint="--out")
@@ -238,10 +228,10 @@ def simulate_command(
     text = f"{design}: {rows:,} rows, {len(names)} {noun}, {clusters} clusters"
     words = ("Table", "True clusters", "Their parameters")
     last = [f"{word}: {file}" for word, file in zip(words, (out, *truths), strict=False)]
-    return Shown(record, Text(text), "\n".join(last))
+    return cli.Shown(record, Text(text), "\n".join(last))
 
 
-@command(settings=settings_of() | COLUMNS | {"preset": str, "other": str})
+@cli.command(settings=cli.settings_of() | cli.COLUMNS | {"preset": str, "other": str})
 def study_command(
     table: Path,
     *,
@@ -252,7 +242,7 @@ def study_command(
     force: bool = False,
     quiet: bool = False,
     **settings: Any,
-) -> Shown:
+) -> cli.Shown:
     """Write a study file: every setting of a study, for all silos to work from.
 
     Parameters
@@ -270,8 +260,8 @@ def study_command(
         raise typer.BadParameter("give --silo COLUMN, or --silos with the names: not both")
     check_free([out], force=force)
     if rows:
-        settings["rows"] = counts_of("--rows", rows)
-    study = study_of(read_table(table), silo, split(silos), **settings)
+        settings["rows"] = cli.counts_of("--rows", rows)
+    study = cli.study_of(read_table(table), silo, cli.split(silos), **settings)
     with finishing([out]):
         write_study(study, out)
     record = {
@@ -288,11 +278,11 @@ def study_command(
     view = Group(
         Text(f"{len(study.silos)} silos: {listing(study.silos, MOST_NAMES)}"),
         frame_view(pd.DataFrame(lines, columns=["variable", head])),
-        *map(Text, tell_guess(study, settings.get("kind"), quiet=quiet)),
+        *map(Text, cli.tell_guess(study, settings.get("kind"), quiet=quiet)),
         *([Text(refused)] if exact else []),
         Text(f"Digest: {digest(study)}"),
     )
-    return Shown(record, view, f"Study: {out}")
+    return cli.Shown(record, view, f"Study: {out}")
 
 
 def _described(variable: VariableSettings) -> list[str] | dict[str, Any]:

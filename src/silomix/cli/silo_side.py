@@ -13,16 +13,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix.cli.command import (
-    COLUMNS,
-    Shown,
-    by_column,
-    command,
-    settings_of,
-    split,
-    study_of,
-    tell_checkpoint,
-)
+from silomix.cli import command as cli
 from silomix.messages import Release
 from silomix.messages.folder import check_target, read_release, write_release
 from silomix.messages.progress import showing
@@ -57,7 +48,7 @@ DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)
 SHOWN = 16
 
 
-@command(settings={"silos": int} | COLUMNS | settings_of(*OF_ONE_SILO))
+@cli.command(settings={"silos": int} | cli.COLUMNS | cli.settings_of(*OF_ONE_SILO))
 def sample_command(
     table: Path,
     *,
@@ -71,7 +62,7 @@ def sample_command(
     force: bool = False,
     quiet: bool = False,
     **settings: Any,
-) -> Shown:
+) -> cli.Shown:
     """Cluster the rows of one silo: sample its posterior, partition, summarise.
 
     Parameters
@@ -106,8 +97,8 @@ def sample_command(
     with finishing(files):
         write_silo(out, name, posterior, keep_draws=keep_draws)
     record = silo_record(name, posterior) | {"files": files}
-    last = [*tell_checkpoint(checkpoint), f"Results: {out}"]
-    return Shown(record, silo_view(name, posterior), "\n".join(last))
+    last = [*cli.tell_checkpoint(checkpoint), f"Results: {out}"]
+    return cli.Shown(record, silo_view(name, posterior), "\n".join(last))
 
 
 def _stated_study(study: Path, settings: Collection[str]) -> Study:
@@ -125,7 +116,8 @@ def _study_of_rows(
     if silo_column is not None and silos is not None:
         raise typer.BadParameter("--silo-column says how many silos there are; leave out --silos")
     others = [f"silo {number}" for number in range(2, (silos or 1) + 1)]
-    return study_of(frame, silo_column, None if silo_column else [ALL_ROWS, *others], **settings)
+    names = None if silo_column else [ALL_ROWS, *others]
+    return cli.study_of(frame, silo_column, names, **settings)
 
 
 def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosterior:
@@ -137,7 +129,7 @@ def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosteri
         return sample_locally(replace(silo, threads=cores(threads), progress=report))
 
 
-@command(settings={"ledger": Path, "table_name": str}, hides_cells=True)
+@cli.command(settings={"ledger": Path, "table_name": str}, hides_cells=True)
 def release_command(
     table: Path | None = None,
     *,
@@ -158,7 +150,7 @@ def release_command(
     force: bool = False,
     quiet: bool = False,
     **counted: Any,
-) -> Shown:
+) -> cli.Shown:
     """Cluster one silo's rows and write what its policy releases, for its data officer.
 
     Columns that the study does not name are ignored. With --draws, write what the policy releases
@@ -185,8 +177,8 @@ def release_command(
     if out is not None:
         check_target(out, force=force)
     if draws is not None:
-        where = weights, split(parameters), None
-        words = by_column("--transform", transform)
+        where = weights, cli.split(parameters), None
+        words = cli.by_column("--transform", transform)
         plan, made = _release_of_draws(draws, silo, rules, rows, where, words)
         account = _account_of_draws(draws, plan, silo, rules, **counted) if is_counted else None
     elif table is not None and study is not None:
@@ -200,7 +192,7 @@ def release_command(
         made = release_of(own, sample_rows(own, threads, quiet=quiet), inside=True)
     else:
         raise typer.BadParameter("give TABLE and --study STUDY, or --draws FILE")
-    schema, told = plan.table_schema, tell_checkpoint(None if draws else checkpoint)
+    schema, told = plan.table_schema, cli.tell_checkpoint(None if draws else checkpoint)
     if out is None or account is None:
         told.append("Nothing was written. Details above may name counts that must not leave.")
         return _show_release(made, schema, "\n".join(told))
@@ -237,8 +229,8 @@ def _account_of_draws(
     return ledgers.open_account(digests, plan, silo, rules, draws, **counted)
 
 
-@command()
-def inspect_command(folder: Path) -> Shown:
+@cli.command()
+def inspect_command(folder: Path) -> cli.Shown:
     """Explain a release in plain words, and what a recipient could infer from it.
 
     Parameters
@@ -253,7 +245,7 @@ def inspect_command(folder: Path) -> Shown:
     return _show_release(*read_release(folder), last)
 
 
-def _show_release(release: Release, schema: Schema, last: str, **more: object) -> Shown:
+def _show_release(release: Release, schema: Schema, last: str, **more: object) -> cli.Shown:
     """A release and what follows from it, with `more` for programs."""
     notes = explain(release, schema)
     record = {
@@ -273,10 +265,10 @@ def _show_release(release: Release, schema: Schema, last: str, **more: object) -
     parts.append(frame_view(sizes))
     for heading, sentences in notes.items():
         parts += [Text(heading, style="bold"), *(Text(f"- {each}") for each in sentences), Text()]
-    return Shown(record | more, Group(*parts), last)
+    return cli.Shown(record | more, Group(*parts), last)
 
 
-@command()
+@cli.command()
 def ledger_command(
     *,
     ledger: Path | None = None,
@@ -284,7 +276,7 @@ def ledger_command(
     table_name: str | None = None,
     allow: str | None = None,
     new_version: bool = False,
-) -> Shown:
+) -> cli.Shown:
     """Show which studies have used which tables, and let their owner allow another.
 
     Parameters
@@ -314,7 +306,7 @@ def ledger_command(
     view = Group(*(part for table in found.tables for part in _table_view(table)))
     if not found.tables:
         view = Group(Text("Nothing has left, as far as this ledger knows."))
-    return Shown(record, view, f"Ledger: {path}")
+    return cli.Shown(record, view, f"Ledger: {path}")
 
 
 def _table_view(table: Table) -> list[RenderableType]:
