@@ -255,14 +255,14 @@ def explaining(*, debug: bool, quiet: bool = False) -> Iterator[None]:
     With `debug` the traceback comes too. With `quiet`, and off a terminal, notices about the
     progress of the work are left out.
     """
-    logger, told = logging.getLogger("silomix"), set()
+    logger, printed = logging.getLogger("silomix"), set()
     level = logger.level
 
     def tell(warning: Any) -> bool:
         text = warning.worded(as_option)
-        if text not in told:  # a command may read its table more than once
+        if text not in printed:  # a command may read its table more than once
             _print_message("Warning", text, "bold yellow")
-        told.add(text)
+        printed.add(text)
         return True
 
     try:

@@ -124,8 +124,8 @@ def answer_command(
             "meant, and answer only if you agree to it"
         )
     place_in(plan, silo)
-    own = exchange_folder.silo_folder(plan.silos, silo)
-    home = store or data.parent / STORE / f"{own}-{digest(plan)[:8]}"
+    place = exchange_folder.silo_folder(plan.silos, silo)
+    home = store or data.parent / STORE / f"{place}-{digest(plan)[:8]}"
     ledger = find_ledger(ledger)
     _check_outside(exchange, data=data, store=home, ledger=ledger)
     rules = find_policy(policy or "default")
@@ -148,7 +148,7 @@ def answer_command(
         "table": account and account.table,
     }
     last = (
-        f"To the coordinator: {exchange / exchange_folder.ANSWERS / own}\nStays here: {home}\n"
+        f"To the coordinator: {exchange / exchange_folder.ANSWERS / place}\nStays here: {home}\n"
         f"Counted in: {record['ledger']}"
     )
     if opened.store.kept is not None and opened.checkpoint is not None:
@@ -257,18 +257,18 @@ def _logging_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def _show_open(found: Unanswered, code: int) -> cli.Shown:
+def _show_open(waiting: Unanswered, code: int) -> cli.Shown:
     """What each silo must do before the coordinator can go on."""
-    lines = [(name, found.refused.get(name), *todo) for name, *todo in found.todo()]
+    lines = [(name, waiting.refused.get(name), *todo) for name, *todo in waiting.todo()]
     silos = pd.DataFrame(lines, columns=["silo", "refused", "state", "do"])
-    record = {"question": found.number, "about": found.about, "kind": found.kind}
+    record = {"question": waiting.number, "about": waiting.about, "kind": waiting.kind}
     shown = silos.drop(columns="refused").rename(columns={"do": "what to do"})
     table = frame_view(shown, left=["state", "what to do"])
     last = (
-        f"In each silo: silomix answer {found.folder} --silo NAME --data TABLE --study STUDY "
+        f"In each silo: silomix answer {waiting.folder} --silo NAME --data TABLE --study STUDY "
         "--policy POLICY\nThen run this command again."
     )
-    view = Group(Text(found.heading.capitalize(), style="bold"), table)
+    view = Group(Text(waiting.heading.capitalize(), style="bold"), table)
     return cli.Shown(record | {"silos": json_lines(silos)}, view, last, code)
 
 

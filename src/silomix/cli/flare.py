@@ -39,14 +39,14 @@ def provision_command(
     silos = read_study(study).silos
     fingerprint = startup_kit.provision(silos, out, host=host, port=port, trial=trial)
     made = [out / name for name in (startup_kit.SERVER, startup_kit.ADMIN)]
-    told = "Sign the silos' requests with authority/, and tell the silos its fingerprint."
+    text = "Sign the silos' requests with authority/, and tell the silos its fingerprint."
     if trial:
         made += [out / name for name in silos]
-        told = (
+        text = (
             "This is a trial: you have every silo's private key, and can pose as each of them. "
             "Otherwise leave out --trial: silos make their own keys (silomix flare request)."
         )
-    view = Text(f"{len(made)} kits. {told} Keep authority/ to yourself.")
+    view = Text(f"{len(made)} kits. {text} Keep authority/ to yourself.")
     last = "\n".join([*map(str, made), f"Fingerprint of the authority: {fingerprint}"])
     return cli.Shown({"kits": made, "fingerprint": fingerprint}, view, last)
 
@@ -105,9 +105,9 @@ def sign_command(
     signer = startup_kit.sign_request(
         request, authority, silo, key=fingerprint, out=out, again=force
     )
-    told = f"Send it back to {silo}, and tell them the fingerprint over another channel."
+    text = f"Send it back to {silo}, and tell them the fingerprint over another channel."
     last = f"Signed: {out}\nFingerprint of the authority: {signer}"
-    return cli.Shown({"signed": out, "fingerprint": signer}, Text(told), last)
+    return cli.Shown({"signed": out, "fingerprint": signer}, Text(text), last)
 
 
 @cli.command()
@@ -127,9 +127,9 @@ def enrol_command(signed: Path, *, request: Path, fingerprint: str, out: Path) -
     --out north-kit
     """
     silo, server = startup_kit.enrol_site(signed, request, out, authority=fingerprint)
-    told = f"{silo} connects to the server {server}. The kit has a copy of the key in {request}."
+    text = f"{silo} connects to the server {server}. The kit has a copy of the key in {request}."
     record = {"kit": out, "silo": silo, "server": server}
-    return cli.Shown(record, Text(told), f"Kit: {out}")
+    return cli.Shown(record, Text(text), f"Kit: {out}")
 
 
 @cli.command()
@@ -177,8 +177,8 @@ def site_command(
     paths = {name: str(path.resolve()) for name, path in where.items() if isinstance(path, Path)}
     settings = where | paths
     silo, _ = participant.open_own_silo(participant.check_kit(kit, "client"), **settings)
-    about = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
-    typer.echo(f"{silo.name}: {about}", err=True)
+    line = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
+    typer.echo(f"{silo.name}: {line}", err=True)
     participant.become(participant.site_command(kit, settings))
 
 
@@ -205,8 +205,9 @@ def run_command(
     plan = read_study(study)
     with showing(quiet=quiet) as report:
         left_out = asking.pop("without", ())
-        found = session.run_live(plan, admin, left_out=left_out, report=report, **asking)
-    posterior, outcome = found
+        posterior, outcome = session.run_live(
+            plan, admin, left_out=left_out, report=report, **asking
+        )
     first = ""
     if not any(asked["sent"] for asked in outcome.asked):
         first = (

@@ -72,14 +72,14 @@ def fit_command(
     # refused before the work: columns that are not there, or cannot be compared
     if others:
         read_outside(read_table(table), others, codes)
-    with showing(quiet=quiet) as report, cli.noting() as told:
+    with showing(quiet=quiet) as report, cli.noting() as warned:
         clock = StageClock(report=report)
         posterior = fit(table, silo, **keywords, **cli.given(id=id_column), progress=clock)
         seconds = clock.stop()
     judged, notes = posterior.diagnostics, posterior.diagnostics.notes
     # files have every note; what was a warning is not printed again
-    fresh = replace(judged, notes=tuple(note for note in notes if note not in told))
-    judged = replace(judged, notes=tuple(told.get(note, note) for note in notes))
+    fresh = replace(judged, notes=tuple(note for note in notes if note not in warned))
+    judged = replace(judged, notes=tuple(warned.get(note, note) for note in notes))
     posterior = replace(posterior, diagnostics=judged)
     record = summary.posterior_record(posterior)
     last = cli.tell_guess(posterior.study, settings.get("kind"), quiet=quiet)
@@ -87,10 +87,10 @@ def fit_command(
     with finishing(files):
         files = folder.write_posterior(out, posterior)
         if others:
-            threads, rows = settings.get("threads"), expand(table, frequency)
+            rows, threads = expand(table, frequency), settings.get("threads")
             labels = posterior.labels if outside_method == "labels" else None
-            how = cli.given(method=outside_method, threads=threads, na_values=codes, labels=labels)
-            compared = compare_outside(posterior, rows, others, silo, **how)
+            options = cli.given(method=outside_method, na_values=codes, labels=labels)
+            compared = compare_outside(posterior, rows, others, silo, threads=threads, **options)
             last += _write_outside(compared, out / folder.PAGE, record)
             files.append(out / OUTSIDE)
     record["seconds"] = {stage: round(each, 3) for stage, each in seconds.items()}
@@ -127,13 +127,13 @@ def assign_command(
     silomix assign results new.csv --silo hospital --out labels.csv
     """
     folder.check_free([out], force=force)
-    found = _load(results, name)
-    how: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
-    labels = found.labels_frame(table, silo, id=id_column, frame_like="pandas", **how)
+    posterior = _load(results, name)
+    options: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
+    labels = posterior.labels_frame(table, silo, id=id_column, frame_like="pandas", **options)
     with finishing([out]):
         write_table(labels, out, private=True)
-    record = summary.assigned_record(found, labels) | {"files": [out]}
-    return cli.Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")
+    record = summary.assigned_record(posterior, labels) | {"files": [out]}
+    return cli.Shown(record, summary.assigned_view(posterior, labels), f"Labels: {out}")
 
 
 @cli.command()
@@ -188,12 +188,13 @@ def report_command(
         "clusters": posterior.n_clusters,
     }
     last = [f"Report: {page}"]
-    how = cli.given(threads=threads, na_values=cli.na_values(na_value))
+    options = cli.given(threads=threads, na_values=cli.na_values(na_value))
     renamed = results if name and force and out is None and results.is_dir() else None
     with finishing([*files, *(folder.posterior_files(renamed) if renamed else [])]):
         if table is not None and covariates is not None:
-            asked, own = _outside_columns(covariates, None), replace(posterior, backend="pandas")
-            write_table(regress_membership(own, table, asked, **how), page.with_name(ODDS))
+            others, in_pandas = _outside_columns(covariates), replace(posterior, backend="pandas")
+            odds = regress_membership(in_pandas, table, others, **options)
+            write_table(odds, page.with_name(ODDS))
             last.append(f"Odds of membership: {page.with_name(ODDS)}")
         if renamed is not None:
             folder.write_names(renamed, posterior)
@@ -201,14 +202,14 @@ def report_command(
         if table is None or outside is None:
             write_report(posterior, page)
         else:
-            how |= cli.given(method=outside_method)
-            compared = compare_outside(posterior, read_table(table), columns, silo, **how)
+            options |= cli.given(method=outside_method)
+            compared = compare_outside(posterior, read_table(table), columns, silo, **options)
             last = _write_outside(compared, page, record) + last
     record |= {"bytes": page.stat().st_size, "files": files}
     return cli.Shown(record, summary.verdict_view(posterior.diagnostics), "\n".join(last))
 
 
-def _outside_columns(outside: str | None, method: str | None) -> dict[str, Any]:
+def _outside_columns(outside: str | None, method: str | None = None) -> dict[str, Any]:
     """Columns in a,b=levels, each with what to compare; None where that is not stated."""
     if method is not None:
         if outside is None:
@@ -218,24 +219,24 @@ def _outside_columns(outside: str | None, method: str | None) -> dict[str, Any]:
     return {name if sign else kind: kind if sign else None for name, sign, kind in parts}
 
 
-def _write_outside(found: Outside, page: Path, record: dict[str, Any]) -> list[str]:
+def _write_outside(compared: Outside, page: Path, record: dict[str, Any]) -> list[str]:
     """Write a comparison in outside variables on the page, and its numbers beside it.
 
     How it was judged goes into the record, for a program; the line for a person is returned.
     """
     numbers = page.with_name(OUTSIDE)
-    write_table(found.frame(frame_like="pandas"), numbers)
-    write_report(found.posterior, page, outside=found)
-    differ = sum(int(found.significant(one).sum()) for one in found.comparisons)
+    write_table(compared.frame(frame_like="pandas"), numbers)
+    write_report(compared.posterior, page, outside=compared)
+    differ = sum(int(compared.significant(each).sum()) for each in compared.comparisons)
     record["outside"] = {
-        "method": found.method,
-        "tests": found.tests,
-        "threshold": found.threshold,
+        "method": compared.method,
+        "tests": compared.tests,
+        "threshold": compared.threshold,
         "significant": differ,
-        "missing": dict(found.missing),
+        "missing": dict(compared.missing),
     }
-    judged = f"significant differences in {differ} of {plural(found.tests, 'comparison')}"
-    return [f"Outside variables: {judged}, with p at most {found.threshold:.2g}: {numbers}"]
+    judged = f"significant differences in {differ} of {plural(compared.tests, 'comparison')}"
+    return [f"Outside variables: {judged}, with p at most {compared.threshold:.2g}: {numbers}"]
 
 
 def _load(results: Path, name: Sequence[str] | None) -> Posterior:

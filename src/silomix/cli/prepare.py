@@ -80,9 +80,9 @@ def run_demo(folder: Path, *, mixed: bool = False, **settings: Any) -> cli.Shown
     settings |= {"title": "The silomix demonstration", "kinds": truth.kinds if mixed else None}
     posterior = fit(table, COLUMN, seed=SEED, **settings)
     write_posterior(folder, posterior)
-    found = compare(posterior, table, truth, folder)
-    write_text(as_text(found.view), found.record["comparison"])
-    return found
+    shown = compare(posterior, table, truth, folder)
+    write_text(as_text(shown.view), shown.record["comparison"])
+    return shown
 
 
 def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Path) -> cli.Shown:
@@ -128,11 +128,11 @@ def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
     """
     clusters = {"true_clusters": len(truth.weights), "clusters": posterior.n_clusters}
     pairs = pair_clusters(truth.labels, posterior.labels, **clusters)
-    found = sizes_frame(posterior).rename(columns={"mean": "share"})[["share", "lower", "upper"]]
+    shares = sizes_frame(posterior).rename(columns={"mean": "share"})[["share", "lower", "upper"]]
     rows = np.bincount(truth.labels, minlength=len(truth.weights))
     planted = pd.DataFrame({"weight": truth.weights, "rows": rows, "found": pairs})
     planted["found"] = planted["found"].where(pairs >= 0).astype("Int64")
-    return planted.join(found, on="found")
+    return planted.join(shares, on="found")
 
 
 def best_labels(table: pd.DataFrame, truth: Truth, schema: Schema) -> Ints:
@@ -145,9 +145,9 @@ def best_labels(table: pd.DataFrame, truth: Truth, schema: Schema) -> Ints:
     shard, places = load(table, schema=schema), pd.factorize(table[COLUMN])[0]
     labels = np.empty(len(table), dtype=np.int64)
     for place, weights in enumerate(truth.weights_by_silo):
-        own = Rows(shard.some(places == place), make_family(shard.schema, Prior()))
-        known = own.membership(weights[None], truth.probabilities[None])
-        labels[places == place] = known.membership.argmax(axis=1)
+        rows = Rows(shard.some(places == place), make_family(shard.schema, Prior()))
+        share = rows.membership(weights[None], truth.probabilities[None]).membership
+        labels[places == place] = share.argmax(axis=1)
     return labels
 
 
@@ -169,10 +169,10 @@ def _numbers_view(posterior: Posterior, truth: Truth, planted: pd.DataFrame) -> 
 
 
 def _planted_view(planted: pd.DataFrame) -> RenderableType:
-    found = ["not found" if pd.isna(c) else f"cluster {c}" for c in planted["found"]]
+    names = ["not found" if pd.isna(c) else f"cluster {c}" for c in planted["found"]]
     heads = {"weight": "weight in the paper", "rows": "rows drawn", "found": "found as"}
     heads |= {"lower": "95% from", "upper": "to"}
-    shown = planted.assign(found=found).rename(columns=heads).rename_axis("planted")
+    shown = planted.assign(found=names).rename(columns=heads).rename_axis("planted")
     return frame_view(shown.reset_index())
 
 
@@ -267,11 +267,11 @@ def study_command(
     record = {
         "digest": digest(study),
         "silos": list(study.silos),
-        "variables": {one.name: _described(one) for one in study.variables},
+        "variables": {variable.name: _described(variable) for variable in study.variables},
         "settings": study.model_dump(mode="json", exclude={"silos", "variables"}),
         "files": [out],
     }
-    lines = [(one.name, _in_short(one)) for one in study.variables]
+    lines = [(variable.name, _in_short(variable)) for variable in study.variables]
     head = "levels, or kind and units" if study.table_schema.numbers else "levels"
     exact = exact_variables(study)
     refused = f"{listing(exact)} can only leave as exact sums: policies that round refuse the study"

@@ -92,8 +92,8 @@ def sample_command(
     fixed = plan.schedule.model_copy(update={"adaptive": False})
     plan = plan.model_copy(update={"schedule": fixed})
     name, where = silo or ALL_ROWS, {"silo_column": silo_column, "frequency": frequency}
-    own, _ = open_site(frame, plan, name, is_counted=False, **where)
-    posterior = sample_rows(replace(own, checkpoint=checkpoint), threads, quiet=quiet)
+    opened, _ = open_site(frame, plan, name, is_counted=False, **where)
+    posterior = sample_rows(replace(opened, checkpoint=checkpoint), threads, quiet=quiet)
     with finishing(files):
         write_silo(out, name, posterior, keep_draws=keep_draws)
     record = silo_record(name, posterior) | {"files": files}
@@ -188,19 +188,19 @@ def release_command(
         check_tier(plan.tier, rules, silo)
         counted |= {"silo_column": silo_column, "frequency": frequency, "is_counted": is_counted}
         opened, _ = open_site(table, plan, silo, policy=rules, **counted)
-        own, account = replace(opened, checkpoint=checkpoint), opened.account
-        made = release_of(own, sample_rows(own, threads, quiet=quiet), inside=True)
+        sampler, account = replace(opened, checkpoint=checkpoint), opened.account
+        made = release_of(sampler, sample_rows(sampler, threads, quiet=quiet), inside=True)
     else:
         raise typer.BadParameter("give TABLE and --study STUDY, or --draws FILE")
-    schema, told = plan.table_schema, cli.tell_checkpoint(None if draws else checkpoint)
+    schema, last = plan.table_schema, cli.tell_checkpoint(None if draws else checkpoint)
     if out is None or account is None:
-        told.append("Nothing was written. Details above may name counts that must not leave.")
-        return _show_release(made, schema, "\n".join(told))
+        last.append("Nothing was written. Details above may name counts that must not leave.")
+        return _show_release(made, schema, "\n".join(last))
     leaving = replace(made, checks=outgoing(made.checks))
     ledgers.note_left(account, Release.__name__)
     files = write_release(leaving, out, schema, force=force)
-    told += [f"Release: {out}", f"Counted in: {account.path}"]
-    return _show_release(leaving, schema, "\n".join(told), files=files)
+    last += [f"Release: {out}", f"Counted in: {account.path}"]
+    return _show_release(leaving, schema, "\n".join(last), files=files)
 
 
 def _release_of_draws(
@@ -297,14 +297,14 @@ def ledger_command(
     name = table_name or (str(data.resolve()) if data else None)
     if allow is not None:
         study = allow if DIGEST.fullmatch(allow) else digest(read_study(allow))
-        found = ledgers.allow_study(path, study, name)
+        content = ledgers.allow_study(path, study, name)
     elif new_version:
-        found = ledgers.begin_version(path, name)
+        content = ledgers.begin_version(path, name)
     else:
-        found = read_ledger(path)
-    record = {"ledger": path, "tables": found.model_dump(mode="json")["tables"]}
-    view = Group(*(part for table in found.tables for part in _table_view(table)))
-    if not found.tables:
+        content = read_ledger(path)
+    record = {"ledger": path, "tables": content.model_dump(mode="json")["tables"]}
+    view = Group(*(part for table in content.tables for part in _table_view(table)))
+    if not content.tables:
         view = Group(Text("Nothing has left, as far as this ledger knows."))
     return cli.Shown(record, view, f"Ledger: {path}")
 
@@ -312,10 +312,10 @@ def ledger_command(
 def _table_view(table: Table) -> list[RenderableType]:
     heads = ["version", "study", "title", "silo", "policy", "first", "what left"]
     lines = [
-        (number, one.study[:SHOWN], one.title, one.silo, one.policy, one.since[:10],
-         ", ".join(REPLY_NAMES.get(record, record) for record in one.left))
+        (number, entry.study[:SHOWN], entry.title, entry.silo, entry.policy, entry.since[:10],
+         ", ".join(REPLY_NAMES.get(record, record) for record in entry.left))
         for number, version in enumerate(table.versions, start=1)
-        for one in version.studies
+        for entry in version.studies
     ]  # fmt: skip
     parts: list[RenderableType] = [Text(printable(table.name), style="bold")]
     if table.versions and not table.counted.studies:

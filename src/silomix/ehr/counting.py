@@ -310,11 +310,11 @@ def _check_meeting(lost: Counter[str], unlisted: Sequence[str], where: str) -> N
 
 def _conditions(connection: Connection, names: Sequence[str], people: int) -> pd.DataFrame:
     """People and events by condition."""
-    found = connection.execute(
+    counted = connection.execute(
         "SELECT condition, count(*) AS people, sum(events)::BIGINT AS events FROM flags "
         "JOIN outcomes USING (person) WHERE reason IS NULL GROUP BY condition"
     ).df()
-    counts = found.set_index("condition").reindex(range(len(names)), fill_value=0)
+    counts = counted.set_index("condition").reindex(range(len(names)), fill_value=0)
     counts.insert(1, "prevalence", counts["people"] / people)
     counts.insert(0, "condition", names)
     return counts.reset_index(drop=True)

@@ -130,7 +130,7 @@ def combine(
     word: Any = getattr(aggregation, "method", aggregation)
     one_of("aggregation", word, AGGREGATIONS)
     # nobody has rows here to ask about
-    unasked = [name for name, one in MATCHINGS.items() if not one.record().asks(2)]
+    unasked = [name for name, method in MATCHINGS.items() if not method.record().asks(2)]
     one_of("matching", getattr(matching, "method", matching), unasked)
     check_keywords(None, settings, OTHERS)
     if not check_mapping("draws", draws, "silo"):

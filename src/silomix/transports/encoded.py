@@ -101,12 +101,12 @@ class EncodedSilos:
         start, queries, replies = time.monotonic(), by_silo(query, self.names), dict[str, Any]()
         self.asked += 1
         questions = {}
-        for name, one in queries.items():
-            kept = self.find(self.asked, name, one)
+        for name, each in queries.items():
+            kept = self.find(self.asked, name, each)
             if kept is not None:
                 replies[name] = kept
             else:
-                questions[name] = self.pack(Envelope(digest(self.study), name, self.asked), one)
+                questions[name] = self.pack(Envelope(digest(self.study), name, self.asked), each)
         received = 0
         for name, answer in self.carry(questions) if questions else ():
             replies[name] = self._accept(name, queries[name], answer)

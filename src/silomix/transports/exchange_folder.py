@@ -124,8 +124,8 @@ def question_to(silo_folder: str, question: Path) -> Path | None:
         When it is a link.
     """
     if any(question.glob(f"{FOR}*")):
-        own = inner_folder(question, f"{FOR}{silo_folder}")
-        return own if own.is_dir() else None
+        inner = inner_folder(question, f"{FOR}{silo_folder}")
+        return inner if inner.is_dir() else None
     return question
 
 
