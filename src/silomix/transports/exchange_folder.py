@@ -18,7 +18,6 @@ that is not is where it stops.
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from typing import Any
 
 from silomix.errors import FileError, MessageError, OpenQuestion, SettingsError, StudyMismatch
 from silomix.messages import REFUSALS, Query, Received, ShareReleases
-from silomix.messages.container import LARGEST_HEAD, Envelope, digest_record, read_json
+from silomix.messages.container import LARGEST_HEAD, Envelope, digest_record, read_json, write_json
 from silomix.messages.folder import message_files, read, write_folder
 from silomix.model.files import read_file, replace_file, writing
 from silomix.model.sentences import printable_lines
@@ -178,8 +177,7 @@ def open_exchange(folder: Path, study: Study) -> None:
                 "digest": digest(study),
                 "study": study.model_dump(mode="json", exclude_none=True),
             }
-            text = json.dumps(head, indent=1, ensure_ascii=False)
-            replace_file(folder / STUDY, text.encode(), alone=True)
+            replace_file(folder / STUDY, write_json(head, indent=1), alone=True)
         if not (folder / README).exists():
             replace_file(folder / README, readme(study).encode(), alone=True)
         for part in (QUESTIONS, ANSWERS):
