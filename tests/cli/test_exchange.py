@@ -66,6 +66,7 @@ def test_a_study_by_file_from_beginning_to_end(desk, tmp_path):
     result = answer(1)
     assert result.exit_code == 0, result.output
     assert "policy 'default' (no --policy was given), minimum count 10" in result.output
+    assert "The silo's own run: " in result.output
     assert "To the coordinator: exchange/answers/01-silo-1\n" in result.output
     assert re.search(r"may be deleted now \(\d+\.\d MB\): site1/.*/checkpoint\n", result.output)
     store = result.output.rpartition("Stays here: ")[2].strip()

@@ -18,7 +18,7 @@ from silomix.cli import command as cli
 from silomix.cli import exit_code
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
-from silomix.messages import REFUSALS, Release
+from silomix.messages import REFUSALS
 from silomix.messages.progress import showing
 from silomix.model.files import finishing, log_file
 from silomix.model.sentences import listing, printable, printable_lines
@@ -282,15 +282,11 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Gr
         return Group(
             Text(rules), Text("No question is open. To answer a refused one again: --again.")
         )
-    lines, runs = [], []
+    lines = []
     for item in done:
-        if isinstance(item.reply, Release):
-            verdict = silo.store.verdict or item.reply.diagnostics.verdict
-            runs.append(Text(f"The silo's own run: {verdict}"))
-        if item.refused:
-            leaves = f"refused: {REFUSALS[item.refused]}"
-        else:
-            leaves = reply(item.reply, silo.study)[0]
+        refused = item.refused and f"refused: {REFUSALS[item.refused]}"
+        leaves = refused or reply(item.reply, silo.study)[0]
         lines.append((item.number, exchange_folder.spelled(item.question), leaves, item.bytes))
     table = pd.DataFrame(lines, columns=["question", "asked", "leaves", "bytes in files"])
-    return Group(Text(rules), frame_view(table, left=["asked", "leaves"]), *runs)
+    verdict = silo.store.verdict and f"The silo's own run: {silo.store.verdict}"
+    return Group(Text(rules), frame_view(table, left=["asked", "leaves"]), Text(verdict))
