@@ -20,8 +20,7 @@ from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
-from silomix.cli import EXITS, one_table, prepare
-from silomix.cli.command import as_option
+from silomix.cli import EXITS, as_option, one_table, prepare
 from silomix.cli.prepare import compare, run_demo
 from silomix.errors import DataWarning, SettingsError
 from silomix.messages.progress import Progress

@@ -1,7 +1,8 @@
-"""The command `silomix`: which commands there are, and how they end."""
+"""The command `silomix`: which commands there are, how they end, what they call settings."""
 
 import ast
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +36,16 @@ CAUSES: dict[int, tuple[type[BaseException], ...]] = {
 }
 
 EPILOG = "\n".join(["Exit codes:", *(f"{code:>3}  {meaning}" for code, meaning in EXITS.items())])
+
+# Settings that the commands do not call by their own name.
+IN_SHELL = {
+    "kinds": "--kind",
+    "na_values": "--na-value",
+    "transforms": "--transform",
+    "method": "--outside-method",
+    "design": "DESIGN",
+    "schema": "study file ([[variables]])",
+}
 
 # Modules with commands, and modules that are one command with commands of its own, in the order
 # of the help page. A command is a function called `..._command`; its docstring is its help.
@@ -83,6 +94,15 @@ def find_command(name: str) -> Any:
 def exit_code(error: BaseException) -> int:
     """Exit code of an error."""
     return next((code for code, kinds in CAUSES.items() if isinstance(error, kinds)), 1)
+
+
+def as_option(name: str, value: object) -> str:
+    """A setting as a shell writes it: its option, with the value where one is meant."""
+    option = IN_SHELL.get(name, f"--{name.replace('_', '-')}")
+    if isinstance(value, Mapping):  # codes for missing cells, by column
+        pairs = [f"{column}={code}" for column, codes in value.items() for code in codes]
+        return f"{option} {shlex.quote(','.join(pairs))}"
+    return option if value is None or value is ... else f"{option} {value!r}"
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ import inspect
 import json
 import logging
 import os
-import shlex
 import sys
 import traceback
 import warnings
@@ -22,7 +21,7 @@ from rich.text import Text
 from typer.core import TyperCommand
 
 from silomix import errors
-from silomix.cli import exit_code
+from silomix.cli import as_option, exit_code
 from silomix.model.numbers import guess_told
 from silomix.model.reading import Table
 from silomix.model.sentences import printable_lines
@@ -44,7 +43,6 @@ TEXTS = {
         "data": "This silo's table: CSV, TSV (or their .gz) or Parquet.",
         "silo": "Column that names each row's silo.",
         "silo_column": "Column that names each row's silo, if the table has other silos' rows.",
-        "shards": "Without --silo: split the rows at random into N silos, for speed.",
         "variables": "Columns to cluster on (a,b,c); by default all that no other option uses.",
         "exclude": "Columns to leave out, as a,b: identifiers, dates.",
         "kind": "age=gaussian, log-gaussian, gaussian-full, student-t, poisson, negative-binomial "
@@ -63,7 +61,6 @@ TEXTS = {
         "preset": "paper: the published method; files: silos by file; network: silos online.",
         "threads": "Cores to use (default all); the result is the same.",
         "checkpoint": "Folder from which a stopped run continues; for long runs.",
-        "transport": "in-process (default), or joblib, with a process per core.",
     },
     OUTPUT: {
         "out": "Folder for the results.",
@@ -92,16 +89,6 @@ WORDS: dict[str, Sequence[str]] = {
     "outside_method": ("averaged", "labels"),
     "transport": ("in-process", "joblib"),
 }
-# Settings that the commands do not call by their own name.
-IN_SHELL = {
-    "kinds": "--kind",
-    "na_values": "--na-value",
-    "transforms": "--transform",
-    "method": "--outside-method",
-    "design": "DESIGN",
-    "schema": "study file ([[variables]])",
-}
-
 # The headings in a command's docstring above what its options are for, and above the line that
 # its help page ends with.
 PARAMETERS, EXAMPLE = "\n\nParameters\n----------\n", "\n\nExamples\n--------\n"
@@ -310,15 +297,6 @@ def _hearing(hear: Callable[[Any], bool]) -> Iterator[None]:
         for category in ours:
             warnings.simplefilter("always", category)
         yield
-
-
-def as_option(name: str, value: object) -> str:
-    """A setting as a shell writes it: its option, with the value where one is meant."""
-    option = IN_SHELL.get(name, f"--{name.replace('_', '-')}")
-    if isinstance(value, Mapping):  # codes for missing cells, by column
-        pairs = [f"{column}={code}" for column, codes in value.items() for code in codes]
-        return f"{option} {shlex.quote(','.join(pairs))}"
-    return option if value is None or value is ... else f"{option} {value!r}"
 
 
 def _explanation(error: BaseException) -> tuple[str, str]:

@@ -54,6 +54,8 @@ def fit_command(
     ----------
     silo : Column that names each row's silo; without it, all rows are one silo.
     policy : What may leave a silo: policy.toml or a preset (default: the preset open).
+    shards : Without --silo: split the rows at random into N silos, for speed.
+    transport : in-process (default), or joblib, with a process per core.
 
     Examples
     --------

@@ -173,60 +173,76 @@ def release_command(
     """
     if (out is None) != dry_run:
         raise typer.BadParameter("give --out DIR for the release, or --dry-run to see it first")
-    rules, is_counted = find_policy(policy or "default"), out is not None
+    rules, counted["is_counted"] = find_policy(policy or "default"), out is not None
     if out is not None:
         check_target(out, force=force)
     if draws is not None:
         where = weights, cli.split(parameters), None
-        words = cli.by_column("--transform", transform)
-        plan, made = _release_of_draws(draws, silo, rules, rows, where, words)
-        account = _account_of_draws(draws, plan, silo, rules, **counted) if is_counted else None
+        counted["transforms"] = cli.by_column("--transform", transform)
+        plan, made, account = _release_of_draws(draws, silo, rules, rows, where, **counted)
+        last = []
     elif table is not None and study is not None:
-        plan = read_study(study)
-        # before hours of sampling
-        check_study(plan, rules, silo)
-        check_tier(plan.tier, rules, silo)
-        counted |= {"silo_column": silo_column, "frequency": frequency, "is_counted": is_counted}
-        opened, _ = open_site(table, plan, silo, policy=rules, **counted)
-        sampler, account = replace(opened, checkpoint=checkpoint), opened.account
-        made = release_of(sampler, sample_rows(sampler, threads, quiet=quiet), inside=True)
+        counted |= {"silo_column": silo_column, "frequency": frequency}
+        run: dict[str, Any] = {"checkpoint": checkpoint, "threads": threads, "quiet": quiet}
+        plan, made, account = _release_of_rows(table, study, silo, rules, **run, **counted)
+        last = cli.tell_checkpoint(checkpoint)
     else:
         raise typer.BadParameter("give TABLE and --study STUDY, or --draws FILE")
-    schema, last = plan.table_schema, cli.tell_checkpoint(None if draws else checkpoint)
     if out is None or account is None:
         last.append("Nothing was written. Details above may name counts that must not leave.")
-        return _show_release(made, schema, "\n".join(last))
+        return _show_release(made, plan.table_schema, "\n".join(last))
     leaving = replace(made, checks=outgoing(made.checks))
     ledgers.note_left(account, Release.__name__)
-    files = write_release(leaving, out, schema, force=force)
+    files = write_release(leaving, out, plan.table_schema, force=force)
     last += [f"Release: {out}", f"Counted in: {account.path}"]
-    return _show_release(leaving, schema, "\n".join(last), files=files)
+    return _show_release(leaving, plan.table_schema, "\n".join(last), files=files)
+
+
+def _release_of_rows(
+    table: Path,
+    study: Path,
+    silo: str,
+    rules: Policy,
+    *,
+    checkpoint: Path | None,
+    threads: int | None,
+    quiet: bool,
+    **where: Any,
+) -> tuple[Study, Release, ledgers.Account | None]:
+    """Sample a silo's rows: its study, what may leave, and what counts it."""
+    plan = read_study(study)
+    # before hours of sampling
+    check_study(plan, rules, silo)
+    check_tier(plan.tier, rules, silo)
+    opened, _ = open_site(table, plan, silo, policy=rules, **where)
+    sampler = replace(opened, checkpoint=checkpoint)
+    made = release_of(sampler, sample_rows(sampler, threads, quiet=quiet), inside=True)
+    return plan, made, opened.account
 
 
 def _release_of_draws(
-    path: Path,
+    draws: Path,
     silo: str,
     rules: Policy,
     rows: int | None,
     where: tuple[str, list[str] | None, None],
+    *,
     transforms: dict[str, str],
-) -> tuple[Study, Release]:
-    """Make a study of this silo alone, and what may leave of its draws."""
+    is_counted: bool,
+    **counted: Any,
+) -> tuple[Study, Release, ledgers.Account | None]:
+    """Sum up draws: a study of this silo alone, what may leave, and what counts it."""
     if rows is None:
         raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
     tier = "draws" if "draws" in rules.tiers else "summary"
     stated: dict[str, Any] = {"rows": {silo: rows}, "transforms": transforms, "prior": {}}
-    plan, (made,), _ = sum_up_draws({silo: path}, where, policy=rules, tier=tier, **stated)
-    return plan, made
-
-
-def _account_of_draws(
-    draws: Path, plan: Study, silo: str, rules: Policy, **counted: Any
-) -> ledgers.Account:
-    """Open the account of a file of draws in the silo's ledger."""
+    plan, (made,), _ = sum_up_draws({silo: draws}, where, policy=rules, tier=tier, **stated)
+    if not is_counted:
+        return plan, made, None
     cells = hashlib.sha256(draws.read_bytes()).hexdigest()
     digests = ledgers.Digests(cells, cells, {"draws": cells})
-    return ledgers.open_account(digests, plan, silo, rules, draws, **counted)
+    account = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
+    return plan, made, account
 
 
 @cli.command()
