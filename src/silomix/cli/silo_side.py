@@ -183,9 +183,10 @@ def release_command(
         last = []
     elif table is not None and study is not None:
         counted |= {"silo_column": silo_column, "frequency": frequency}
-        run: dict[str, Any] = {"checkpoint": checkpoint, "threads": threads, "quiet": quiet}
-        plan, made, account = _release_of_rows(table, study, silo, rules, **run, **counted)
-        last = cli.tell_checkpoint(checkpoint)
+        opened = _open_for_release(table, study, silo, rules, **counted)
+        sampler = replace(opened, checkpoint=checkpoint)
+        made = release_of(sampler, sample_rows(sampler, threads, quiet=quiet), inside=True)
+        plan, account, last = opened.study, opened.account, cli.tell_checkpoint(checkpoint)
     else:
         raise typer.BadParameter("give TABLE and --study STUDY, or --draws FILE")
     if out is None or account is None:
@@ -198,26 +199,12 @@ def release_command(
     return _show_release(leaving, plan.table_schema, "\n".join(last), files=files)
 
 
-def _release_of_rows(
-    table: Path,
-    study: Path,
-    silo: str,
-    rules: Policy,
-    *,
-    checkpoint: Path | None,
-    threads: int | None,
-    quiet: bool,
-    **where: Any,
-) -> tuple[Study, Release, ledgers.Account | None]:
-    """Sample a silo's rows: its study, what may leave, and what counts it."""
+def _open_for_release(table: Path, study: Path, silo: str, rules: Policy, **where: Any) -> Silo:
+    """Open a silo whose policy allows the study: refused before hours of sampling."""
     plan = read_study(study)
-    # before hours of sampling
     check_study(plan, rules, silo)
     check_tier(plan.tier, rules, silo)
-    opened, _ = open_site(table, plan, silo, policy=rules, **where)
-    sampler = replace(opened, checkpoint=checkpoint)
-    made = release_of(sampler, sample_rows(sampler, threads, quiet=quiet), inside=True)
-    return plan, made, opened.account
+    return open_site(table, plan, silo, policy=rules, **where)[0]
 
 
 def _release_of_draws(
