@@ -20,9 +20,8 @@ from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
-from silomix.cli import one_table, prepare
+from silomix.cli import EXITS, as_option, one_table, prepare
 from silomix.cli.prepare import compare, run_demo
-from silomix.cli.terminal import EXITS, as_option
 from silomix.errors import DataWarning, SettingsError
 from silomix.messages.progress import Progress
 from silomix.model.reading import read_table

@@ -88,9 +88,10 @@ def test_priors_and_transforms_on_the_command_line(files):
         ("none", (0.0, 0.1)),
         ("log", (-1.0, 9.0)),
     ]
-    for wrong in (["--prior", "mu=0"], ["--prior", "mu"], ["--transform", "log"]):
+    for wrong in (["--prior", "mu"], ["--transform", "log"]):
         assert run("combine", *folders, *wrong, "--out", "other").exit_code == 2
-    assert run("combine", *folders, "--transform", "mu=exp", "--out", "other").exit_code == 4
+    for wrong in (["--prior", "mu=0"], ["--prior", "mu=0,1,2"], ["--transform", "mu=exp"]):
+        assert run("combine", *folders, *wrong, "--out", "other").exit_code == 4
     about = ["--draws", "north/draws.nc", "--silo", "north", "--weights", "w", "--policy", "open"]
     assert run("release", *about, "--dry-run").exit_code == 2
 

@@ -66,6 +66,7 @@ def test_a_study_by_file_from_beginning_to_end(desk, tmp_path):
     result = answer(1)
     assert result.exit_code == 0, result.output
     assert "policy 'default' (no --policy was given), minimum count 10" in result.output
+    assert "The silo's own run: " in result.output
     assert "To the coordinator: exchange/answers/01-silo-1\n" in result.output
     assert re.search(r"may be deleted now \(\d+\.\d MB\): site1/.*/checkpoint\n", result.output)
     store = result.output.rpartition("Stays here: ")[2].strip()
@@ -281,7 +282,11 @@ def test_what_is_carried_away_holds_neither_table_nor_store(desk, tmp_path):
     (tmp_path / "exchange" / "table.csv").write_bytes(Path("site1/table.csv").read_bytes())
     inside = [*ASKED[:-1], "exchange/table.csv", "--yes"]
     outside = ["coordinate", "study.toml", "--exchange", "exchange", "--out", "exchange/results"]
-    for line in ([*ASKED, "--yes", "--store", "exchange/mine"], inside, outside):
+    (tmp_path / "link").symlink_to(tmp_path / "exchange")
+    by_link = [*ASKED, "--yes", "--store", "link/mine"]
+    by_way = [*ASKED, "--yes", "--store", "exchange/../exchange/mine"]
+    stores = [*ASKED, "--yes", "--store", "exchange/mine"]
+    for line in (stores, by_link, by_way, inside, outside):
         result = run(*line)
         assert result.exit_code == SETTING
         assert "is inside the exchange" in result.output

@@ -29,8 +29,8 @@ from silomix.study import make_study
 from silomix.study.policy import OPEN, Exchanges, Policy
 from silomix.study.roster import read_roster
 from silomix.transports.encoded import EncodedSilos, respond
+from silomix.transports.exchange_folder import FileExchange, Unanswered
 from silomix.transports.file_answers import answer_questions
-from silomix.transports.file_exchange import FileExchange, Unanswered
 from silomix.transports.in_process import InProcess
 from silomix.transports.parallel import Joblib
 
@@ -68,6 +68,7 @@ def over_http(use, silos, folder):
     """The transport of the docs."""
     page = Path(__file__).parents[2] / "docs" / "how-to" / "transport.md"
     code, _ = blocks(page.read_text(encoding="utf-8"), "python")[0]
+    assert len(code.splitlines()) < 40
     exec(code, written := {})
     servers = {silo.name: written["serve"](silo) for silo in silos}
     addresses = {name: f"http://localhost:{one.server_port}" for name, one in servers.items()}

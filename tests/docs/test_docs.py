@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
-from silomix.cli.terminal import EXITS
+from silomix.cli import EXITS
 from silomix.families import KINDS
 from silomix.study import AGGREGATIONS, MATCHINGS
 

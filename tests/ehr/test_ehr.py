@@ -322,18 +322,18 @@ class TestCodes:
         )
         found = ehr.read_codes(path)
         assert found.conditions == ("b", "a")
-        assert [code.place for code in found.codes] == ["line 2", "line 5", "line 6"]
+        assert [code.place for code in found.codes] == ["data row 1", "data row 2", "data row 3"]
         assert [code.include_descendants for code in found.codes] == [True, False, False]
 
     @pytest.mark.parametrize(
         ("text", "named"),
         [
-            ("", "the first line"),
+            ("", "the file is empty; .+ column names"),
             ("condition,code,include_descendents\n", "include_descendents"),
             ("condition,code\n", "has no code"),
-            ("condition,code\na,1\nb,1\na, 1\n", "line 4: .+'1' of 'a' .+line 2"),
-            ("condition,code\na,1\nA,2\n", "line 3: 'A' and 'a'"),
-            ("condition,code,include_descendants\na,1,maybe\n", "line 2: .+'maybe'"),
+            ("condition,code\na,1\nb,1\na, 1\n", "data row 3: .+'1' of 'a' .+data row 1"),
+            ("condition,code\na,1\nA,2\n", "data row 2: 'A' and 'a'"),
+            ("condition,code,include_descendants\na,1,maybe\n", "data row 1: .+'maybe'"),
             ('condition,code\na,"1', "cannot be read"),
         ],
     )
@@ -342,13 +342,13 @@ class TestCodes:
             ehr.read_codes(written(tmp_path / "codes.csv", text))
 
     def test_lists_that_do_not_fit_are_refused(self, tmp_path):
-        with pytest.raises(DataError, match="No such file"):
+        with pytest.raises(DataError, match="no such file"):
             ehr.read_codes(tmp_path / "codes.csv")
         for codes in ({"a": ["1", "I10"]}, {"a": [317009, 0]}):
             with pytest.raises(DataError, match=r"entry 2: the code '.*' is not a concept id"):
                 ehr.read_omop("cdm", codes)
         below = written(tmp_path / "codes.csv", "condition,code,include_descendants\na,I10,1\n")
-        with pytest.raises(DataError, match=r"line 2: .+for OMOP"):
+        with pytest.raises(DataError, match=r"data row 1: .+for OMOP"):
             ehr.read_long(EVENTS, below)
 
 

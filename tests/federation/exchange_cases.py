@@ -17,8 +17,8 @@ from silomix.silo.local import Silo
 from silomix.silo.store import open_store
 from silomix.study import make_study
 from silomix.study.policy import Exchanges, find_policy
+from silomix.transports.exchange_folder import FileExchange, Unanswered
 from silomix.transports.file_answers import answer_questions
-from silomix.transports.file_exchange import FileExchange, Unanswered
 from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from silomix.cli.terminal import as_option
+from silomix.cli import as_option
 from silomix.errors import DataError, DataWarning
 from silomix.model.columns import LIKE_MISSING, alike, suspect
 from silomix.model.reading import read_cells, read_table

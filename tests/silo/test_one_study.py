@@ -31,7 +31,7 @@ from silomix.silo.local import Silo
 from silomix.silo.release import make_release
 from silomix.study import make_study, read_study
 from silomix.study.policy import OPEN, PRESETS
-from silomix.transports.file_exchange import FileExchange
+from silomix.transports.exchange_folder import FileExchange
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 

@@ -42,7 +42,7 @@ from silomix.silo.local import without
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, read_study, write_study
 from silomix.transports.encoded import respond
-from silomix.transports.flare import participant, session, site_process
+from silomix.transports.flare import executor, participant, session
 from silomix.transports.flare.executor import SiloExecutor
 from silomix.transports.flare.participant import (
     check_kit,
@@ -213,7 +213,7 @@ class TestRequests:
         message.set_headers(headers)
         here = SimpleNamespace(new_context=lambda: nullcontext(FLContext()))
         agent = FedAdminAgent("", SimpleNamespace(register_request_cb=lambda **_: None), here)
-        for processor in site_process.REQUESTS:
+        for processor in executor.REQUESTS:
             agent.register_processor(processor)
         return agent._dispatch_request(new_cell_message({}, message)).payload.body
 
@@ -231,7 +231,8 @@ class TestRequests:
 
     @pytest.mark.parametrize("job", ["startup", "local", ".", "..", None, "0" * 32])
     def test_a_job_is_deployed_into_no_other_folder(self, job, monkeypatch):
-        monkeypatch.setattr(site_process.DeployProcessor, "process", lambda *_: Message("", "done"))
+        deploy = executor.training_cmds.DeployProcessor
+        monkeypatch.setattr(deploy, "process", lambda *_: Message("", "done"))
         assert "exception_occurred" in self.ask("train.deploy", job_id=job)
         assert self.ask("train.deploy", job_id=str(uuid.uuid4())) == "done"
 
@@ -291,9 +292,32 @@ class TestCommands:
         done = self.run("site", kit, "--data", site["data"], *words)
         assert done.exit_code == 0, done.output
         assert "north: 40 rows, policy open, study" in done.output
-        assert "silomix.transports.flare.site_process" in started[0]
+        assert "silomix.transports.flare.executor" in started[0]
         assert read_json(kit / "run" / "local" / "silomix.json")["data"] == str(site["data"])
         assert self.run("site", kit, "--data", "absent.csv", *words).exit_code == 3
+        assert len(started) == 1
+
+    def test_a_policy_that_cannot_answer_is_refused_before_a_store_is_made(
+        self, site, kit, tmp_path, monkeypatch
+    ):
+        """Which would be of this policy's rounding, and refuse the next."""
+        started = []
+        monkeypatch.setattr(participant, "become", started.append)
+        study = make_study(read_study(site["study"]).table_schema, ["north", "south"], seed=1)
+        write_study(study, tmp_path / "study.toml")
+        (tmp_path / "policy.toml").write_text(
+            'preset = "default"\ntiers = ["draws"]\n[exchanges]\ndistinct_rows = 1\n'
+        )
+        words = ["--data", site["data"], "--study", site["study"], "--silo-column", "silo"]
+        for policy, said in (
+            ("default", "asks for a release of tier 'draws'"),
+            (tmp_path / "policy.toml", "its policy does not allow polish"),
+        ):
+            refused = self.run("site", kit, *words, "--policy", policy)
+            assert refused.exit_code == 6, refused.output
+            assert said in " ".join(refused.output.split())
+        done = self.run("site", kit, *words, "--policy", "open")
+        assert done.exit_code == 0, done.output
         assert len(started) == 1
 
     def test_wrong_settings_or_no_flare(self, site, tmp_path, monkeypatch):
@@ -338,6 +362,10 @@ class TestSession:
         session.wait_for(present, ["north"], 0)
         with pytest.raises(SiloError, match=r"not connected after 0 s: south; start .*--without"):
             session.wait_for(present, ["north", "south"], 0)
+        told = []
+        with pytest.raises(SiloError, match="not connected after"):
+            session.wait_for(present, ["north", "south"], 0.01, told.append)
+        assert told[0].stage == "waiting for south"
 
     def test_a_server_that_cannot_be_reached_or_is_lost(self, tmp_path, monkeypatch):
         with socket.create_server(("localhost", 0)) as server:

@@ -36,7 +36,7 @@ from silomix.silo.store import Kept
 from silomix.study import make_study
 from silomix.study.policy import PRESETS, write_policy
 from silomix.transports import parallel
-from silomix.transports.parallel import Joblib, own, workers
+from silomix.transports.parallel import Joblib, as_local, workers
 
 pytestmark = pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
 
@@ -128,18 +128,18 @@ class TestWhatTravels:
 def test_arrays_of_others_become_plain_ones_wherever_they_are(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(6))
     mapped = np.load(tmp_path / "a.npy", mmap_mode="c")
-    found = own(mapped)
+    found = as_local(mapped)
     assert type(found) is np.ndarray
     assert np.shares_memory(found, mapped)  # only what cannot be written is copied
-    assert own(found) is found
+    assert as_local(found) is found
     locked = np.zeros((2, 3))
     locked.flags.writeable = False
     layout = lay_out(np.zeros((2, 3), np.uint8), SCHEMA.sizes)._replace(fused=locked)
     kept = Kept(None, locked, locked, locked)
-    made = own(DivergenceReply(locked)).cost, own(kept).labels, own(layout).fused, own(locked)
-    for array in made:
+    reply = as_local(DivergenceReply(locked))
+    for array in (reply.cost, as_local(kept).labels, as_local(layout).fused, as_local(locked)):
         assert array.flags.writeable
-    assert own(None) is None
+    assert as_local(None) is None
     assert not locked.flags.writeable
 
 

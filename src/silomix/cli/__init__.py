@@ -1,7 +1,8 @@
-"""The command `silomix`: parse, call, print."""
+"""The command `silomix`: which commands there are, how they end, what they call settings."""
 
 import ast
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +12,40 @@ import typer
 from typer.core import TyperCommand
 
 import silomix
-from silomix.cli.terminal import EPILOG
+from silomix import errors
+
+# How a command ends, by exit code.
+EXITS = {
+    0: "done",
+    1: "something unexpected; --debug shows where",
+    2: "the command line is wrong: an unknown, missing or contradictory option",
+    3: "the table cannot be used as it is",
+    4: "a setting is wrong, a file is in the way, or an extra is not installed",
+    5: "a checkpoint, study, message or saved posterior belongs to something else, or is damaged",
+    6: "a silo refused (its policy, or another reason) or is unavailable",
+    7: "not an error: the silos still have to answer",
+    130: "interrupted",
+}
+CAUSES: dict[int, tuple[type[BaseException], ...]] = {
+    3: (errors.DataError,),
+    4: (errors.SettingsError, errors.MissingDependency),
+    5: (errors.CheckpointError, errors.FileError, errors.MessageError, errors.StudyMismatch),
+    6: (errors.PolicyRefusal, errors.SiloError),
+    7: (errors.OpenQuestion,),
+    130: (KeyboardInterrupt,),
+}
+
+EPILOG = "\n".join(["Exit codes:", *(f"{code:>3}  {meaning}" for code, meaning in EXITS.items())])
+
+# Settings that the commands do not call by their own name.
+IN_SHELL = {
+    "kinds": "--kind",
+    "na_values": "--na-value",
+    "transforms": "--transform",
+    "method": "--outside-method",
+    "design": "DESIGN",
+    "schema": "study file ([[variables]])",
+}
 
 # Modules with commands, and modules that are one command with commands of its own, in the order
 # of the help page. A command is a function called `..._command`; its docstring is its help.
@@ -57,33 +91,42 @@ def find_command(name: str) -> Any:
     return group if name in GROUPS else group.commands[name]
 
 
+def exit_code(error: BaseException) -> int:
+    """Exit code of an error."""
+    return next((code for code, kinds in CAUSES.items() if isinstance(error, kinds)), 1)
+
+
+def as_option(name: str, value: object) -> str:
+    """A setting as a shell writes it: its option, with the value where one is meant."""
+    option = IN_SHELL.get(name, f"--{name.replace('_', '-')}")
+    if isinstance(value, Mapping):  # codes for missing cells, by column
+        pairs = [f"{column}={code}" for column, codes in value.items() for code in codes]
+        return f"{option} {shlex.quote(','.join(pairs))}"
+    return option if value is None or value is ... else f"{option} {value!r}"
+
+
 def main() -> None:
     """Run the command line."""
     app(prog_name="silomix")
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"silomix {silomix.__version__}")
-        raise typer.Exit
-
-
-VERSION = typer.Option(
-    "--version", callback=_print_version, is_eager=True, help="Show the version.", metavar=""
-)
-
-
-def _start(_version: Annotated[bool, VERSION] = False) -> None:
-    pass
 
 
 app = typer.Typer(
     help="Bayesian clustering across data silos that may not pool their rows.",
     epilog=EPILOG,
     no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.callback()(_start)
+VERSION = typer.Option("--version", help="Show the version.", metavar="")
+
+
+@app.callback()
+def _start(version: Annotated[bool, VERSION] = False) -> None:
+    if version:
+        typer.echo(f"silomix {silomix.__version__}")
+        raise typer.Exit
+
+
 for _name, (_, _line) in COMMANDS.items():
     app.command(_name, cls=ListedCommand, help=_line)(lambda: None)

@@ -1,22 +1,33 @@
 """What a command is: a function whose parameters become options, and whose result is shown."""
 
 import inspect
+import json
+import logging
+import os
+import sys
+import traceback
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
 from typer.core import TyperCommand
 
-from silomix.cli.terminal import Shown, explaining, show
-from silomix.errors import hiding_cells
+from silomix import errors
+from silomix.cli import as_option, exit_code
 from silomix.model.columns import guess_told
 from silomix.model.reading import Table
+from silomix.model.sentences import printable_lines
 from silomix.model.table import expand, infer_schema
 from silomix.posterior import Posterior
+from silomix.report.display import Escaped
 from silomix.report.summary import posterior_record, posterior_view
 from silomix.study import Study, make_study
 from silomix.study.keywords import PRESETS, SETTINGS, called_here
@@ -32,10 +43,6 @@ TEXTS = {
         "data": "This silo's table: CSV, TSV (or their .gz) or Parquet.",
         "silo": "Column that names each row's silo.",
         "silo_column": "Column that names each row's silo, if the table has other silos' rows.",
-        "silos": "Number of silos (default 4; 10 in appendix-b).",
-        "rows": "Rows in total (default 4000; 50000 in appendix-b, 289821 in cohort).",
-        "separability": "easy (default), or poor for clusters that overlap.",
-        "shards": "Without --silo: split the rows at random into N silos, for speed.",
         "variables": "Columns to cluster on (a,b,c); by default all that no other option uses.",
         "exclude": "Columns to leave out, as a,b: identifiers, dates.",
         "kind": "age=gaussian, log-gaussian, gaussian-full, student-t, poisson, negative-binomial "
@@ -43,7 +50,6 @@ TEXTS = {
         "bins": "age=4 cuts numbers into four levels, at quantiles; repeatable.",
         "id_column": "Column that identifies each row; kept with its label.",
         "outside": "Columns to compare, not to cluster on: age,ward=levels,sex=f.",
-        "covariates": "Other columns that may explain membership; odds ratios in odds.csv only.",
         "outside_method": "averaged (default) weighs rows by membership; labels: as in the paper.",
         "na_value": "-9,age=99.9: codes for missing cells, -9 everywhere, 99.9 in one column; "
         "repeatable.",
@@ -55,7 +61,6 @@ TEXTS = {
         "preset": "paper: the published method; files: silos by file; network: silos online.",
         "threads": "Cores to use (default all); the result is the same.",
         "checkpoint": "Folder from which a stopped run continues; for long runs.",
-        "transport": "in-process (default), or joblib, with a process per core.",
     },
     OUTPUT: {
         "out": "Folder for the results.",
@@ -70,8 +75,8 @@ TEXTS = {
     },
 }
 
+# Options that are not called as their parameter is.
 SPELLED = {"as_json": "--json", "id_column": "--id"}
-METAVARS = {"name": "CLUSTER=...", "without": "NAME", "rows": "SILO=..."}
 # Options on the columns of a table, as `about_columns` and `study_of` take them.
 COLUMNS: dict[str, type] = dict.fromkeys(["variables", "exclude", "missing", "frequency"], str)
 COLUMNS |= dict.fromkeys(["kind", "bins", "na_value"], list[str])
@@ -83,13 +88,27 @@ WORDS: dict[str, Sequence[str]] = {
     "missing": ("marginalise", "level"),
     "outside_method": ("averaged", "labels"),
     "transport": ("in-process", "joblib"),
-    "separability": ("easy", "poor"),
 }
-
-
 # The headings in a command's docstring above what its options are for, and above the line that
 # its help page ends with.
 PARAMETERS, EXAMPLE = "\n\nParameters\n----------\n", "\n\nExamples\n--------\n"
+
+
+class Shown(NamedTuple):
+    """What a command found.
+
+    Attributes
+    ----------
+    record : for programs, printed as JSON; a path as its text.
+    view : for people.
+    last : what to say after the view, never wrapped: it has paths in it.
+    code : the exit code.
+    """
+
+    record: dict[str, Any]
+    view: RenderableType
+    last: str
+    code: int = 0
 
 
 def command(
@@ -111,21 +130,20 @@ def command(
     def decorate(function: Callable[..., Shown | None]) -> Callable[..., None]:
         @wraps(function)
         def run(*, debug: bool, as_json: bool = False, **options: Any) -> None:
-            quiet = bool(options.get("quiet"))
-            hiding = hiding_cells(unless=debug or not hides_cells)
-            with hiding, explaining(debug=debug, quiet=quiet):
-                found = function(**given(**options))
-                if found is not None:
-                    show(found, as_json=as_json)
+            hiding = errors.hiding_cells(unless=debug or not hides_cells)
+            with hiding, explaining(debug=debug, quiet=bool(options.get("quiet"))):
+                shown = function(**given(**options))
+                if shown is not None:
+                    show(shown, as_json=as_json)
 
         section = str(inspect.getdoc(function)).partition(PARAMETERS)[2].partition(EXAMPLE)[0]
-        said = {name: " ".join(text.split()) for name, text in ATTRIBUTE.findall(section)} | texts
+        help_texts = {name: " ".join(text.split()) for name, text in ATTRIBUTE.findall(section)}
         written = inspect.signature(function)
-        own = [p for p in written.parameters.values() if p.kind != p.VAR_KEYWORD]
-        own += [_parameter(name, kind | None, None) for name, kind in (settings or {}).items()]
+        options = [p for p in written.parameters.values() if p.kind != p.VAR_KEYWORD]
+        options += [_option(name, kind | None, None) for name, kind in (settings or {}).items()]
         flags = ("debug",) if written.return_annotation is None else ("as_json", "debug")
-        own += [_parameter(name, bool, default=False) for name in flags]
-        described = [p.replace(annotation=Annotated[p.annotation, _describe(p, said)]) for p in own]
+        options += [_option(name, bool, default=False) for name in flags]
+        described = [_describe(option, help_texts | texts) for option in options]
         run.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]
         return run
 
@@ -133,30 +151,32 @@ def command(
 
 
 def make_group(module: ModuleType) -> Any:
-    """Return the commands of a module, by name in the order they stand there, as one command."""
+    """Commands of a module, by name in the order they stand there, as one command."""
     app = typer.Typer(help=module.__doc__, no_args_is_help=True)
     for name, function in vars(module).items():
         if name.endswith("_command"):
-            about, _, example = str(inspect.getdoc(function)).partition(EXAMPLE)
-            text = about.partition(PARAMETERS)[0]
-            last = f"Example:\n  {' '.join(example.split())}"
-            short = name.removesuffix("_command")
-            app.command(short, cls=OnceCommand, help=text, epilog=last)(function)
+            text, _, example = str(inspect.getdoc(function)).partition(EXAMPLE)
+            app.command(
+                name.removesuffix("_command"),
+                cls=OnceCommand,
+                help=text.partition(PARAMETERS)[0],
+                epilog=f"Example:\n  {' '.join(example.split())}",
+            )(function)
     return typer.main.get_group(app)
 
 
 def settings_of(*names: str) -> dict[str, type]:
-    """Return the types of settings of the study, by name; of all that are options by default."""
+    """Types of settings of the study, by name; of all that are options by default."""
     chosen = names or [name for name, setting in SETTINGS.items() if setting.panel]
     return {name: SETTINGS[name].kind for name in chosen}
 
 
-def _parameter(name: str, kind: Any, default: object) -> inspect.Parameter:
+def _option(name: str, kind: Any, default: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _describe(parameter: inspect.Parameter, texts: Mapping[str, str]) -> Any:
-    """Return what typer has to know of a parameter."""
+def _describe(parameter: inspect.Parameter, texts: Mapping[str, str]) -> inspect.Parameter:
+    """Annotate a parameter with what typer has to know of it."""
     name, kind, default = parameter.name, parameter.annotation, parameter.default
     panel = next((panel for panel, known in TEXTS.items() if name in known), None)
     text, words = TEXTS[panel][name] if panel else None, WORDS.get(name, ())
@@ -165,25 +185,27 @@ def _describe(parameter: inspect.Parameter, texts: Mapping[str, str]) -> Any:
         panel, text, words = setting.panel or METHOD, setting.help, setting.words
         if setting.default is True:
             words = ("true", "false")
-    shared: dict[str, Any] = {
+    details: dict[str, Any] = {
         "help": texts.get(name, text),
         "show_default": default is not None and default is not False,
         "autocompletion": (lambda: list(words)) if words else None,
     }
     if words and kind == int | None:
-        shared |= {"parser": _number_or_word, "metavar": f"<int|{words[0]}>"}
-    if parameter.kind is not parameter.KEYWORD_ONLY:
-        return typer.Argument(metavar=name.upper(), **shared)
-    spelled = SPELLED.get(name, f"--{name.replace('_', '-')}")
-    if kind in {bool, list[str] | None}:
-        # a flag has no type on the help page; what may be given several times has a name
-        usual = "COLUMN=..." if panel == TABLE else "NAME=..."
-        shared["metavar"] = "" if kind is bool else METAVARS.get(name, usual)
-    return typer.Option(spelled, rich_help_panel=panel, **shared)
+        details |= {"parser": _number_or_word, "metavar": f"<int|{words[0]}>"}
+    if kind is bool:
+        details["metavar"] = ""  # a flag has no type on the help page
+    if kind == list[str] | None:
+        details["metavar"] = "NAME" if name == "without" else "NAME=..."
+    if parameter.kind is parameter.KEYWORD_ONLY:
+        spelled = SPELLED.get(name, f"--{name.replace('_', '-')}")
+        declared = typer.Option(spelled, rich_help_panel=panel, **details)
+    else:
+        declared = typer.Argument(metavar=name.upper(), **details)
+    return parameter.replace(annotation=Annotated[kind, declared])
 
 
 def _number_or_word(text: str) -> int | str:
-    """Return a number, true or false where one is given; the study judges any other word."""
+    """A number, true or false where one is given; the study judges any other word."""
     if text.removeprefix("-").isdecimal():
         return int(text)
     return {"true": True, "false": False}.get(text, text)
@@ -213,18 +235,117 @@ class OnceCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+@contextmanager
+def explaining(*, debug: bool, quiet: bool = False) -> Iterator[None]:
+    """Run a command's body: warnings in words, errors as one block and an exit code.
+
+    With `debug` the traceback comes too. With `quiet`, and off a terminal, notices about the
+    progress of the work are left out.
+    """
+    logger, printed = logging.getLogger("silomix"), set()
+    level = logger.level
+
+    def tell(warning: Any) -> bool:
+        text = warning.worded(as_option)
+        if text not in printed:  # a command may read its table more than once
+            _print_message("Warning", text, "bold yellow")
+        printed.add(text)
+        return True
+
+    try:
+        if quiet or not sys.stderr.isatty():
+            logger.setLevel(logging.ERROR)
+        with _hearing(tell):
+            yield
+    except (typer.Exit, typer.BadParameter, BrokenPipeError):
+        raise  # typer's own ways to end
+    except (Exception, KeyboardInterrupt) as error:
+        if debug:
+            typer.echo(traceback.format_exc(), err=True)
+        _print_message(*_explanation(error), "bold red")
+        raise typer.Exit(exit_code(error)) from None
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def noting() -> Iterator[dict[str, str]]:
+    """Collect what is warned of a table, as a result notes it, and as the shell words that."""
+    notes: dict[str, str] = {}
+
+    def note(warning: Any) -> bool:
+        if isinstance(warning, errors.DataWarning):
+            notes[errors.as_note(warning)] = f"{warning.worded(as_option)}."
+        return False
+
+    with _hearing(note):
+        yield notes
+
+
+@contextmanager
+def _hearing(hear: Callable[[Any], bool]) -> Iterator[None]:
+    """Let `hear` have our own warnings; those of others, and where it is False, go on."""
+    ours = (errors.DataWarning, errors.SamplingWarning)
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show_warning(message: Any, *where: Any, **more: Any) -> None:
+            if not (isinstance(message, ours) and hear(message)):
+                others(message, *where, **more)
+
+        warnings.showwarning = show_warning
+        for category in ours:
+            warnings.simplefilter("always", category)
+        yield
+
+
+def _explanation(error: BaseException) -> tuple[str, str]:
+    if isinstance(error, KeyboardInterrupt):
+        return "Interrupted", "with --checkpoint, the same command continues where it stopped"
+    if isinstance(error, errors.SilomixError):
+        return "Error", error.worded(as_option)
+    return "Unexpected error", (
+        f"{type(error).__name__}{errors.cell(f': {error}')}\n"
+        "This is a fault in silomix: run it again with --debug and report what it shows."
+    )
+
+
+def _print_message(kind: str, message: str, style: str) -> None:
+    text = Text.assemble((f"{kind}: ", style), printable_lines(message))
+    Console(stderr=True, highlight=False).print(text, soft_wrap=True)
+
+
+def show(shown: Shown, *, as_json: bool) -> None:
+    """Print a result on standard output, and end with its exit code."""
+    if as_json:
+        text = json.dumps(shown.record, indent=2, ensure_ascii=False, allow_nan=False, default=str)
+    else:
+        console = Console(highlight=False)
+        with console.capture() as captured:
+            console.print(Escaped(shown.view))
+        text = captured.get() + printable_lines(shown.last)
+    try:
+        typer.echo(text, color=True)  # the console has left colours out where they do not belong
+    except BrokenPipeError:
+        # the work is done, and the reader, such as head, has seen enough; what is still buffered
+        # has to go somewhere when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if shown.code:
+        raise typer.Exit(shown.code)
+
+
 def given(**settings: object) -> dict[str, Any]:
-    """Return the settings that the command line has, those left out dropped."""
+    """Settings that the command line has, those left out dropped."""
     return {name: value for name, value in settings.items() if value is not None}
 
 
 def split(names: str | None) -> list[str] | None:
-    """Return the names in a,b,c."""
+    """Names in a,b,c."""
     return None if names is None else [name.strip() for name in names.split(",")]
 
 
 def _items(lines: Sequence[str] | None) -> list[str]:
-    """Return each name=value; a comma that does not stand between two is part of one."""
+    """Each name=value; a comma that does not stand between two is part of one."""
     items: list[str] = []
     for line in lines or ():
         first, *others = line.split(",")
@@ -238,40 +359,40 @@ def _items(lines: Sequence[str] | None) -> list[str]:
 
 
 def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
-    """Return what each name=value of an option says; several may stand together, as a=x,b=y."""
-    found: dict[str, str] = {}
+    """Values by name in each name=value of an option; several may be in one, as a=x,b=y."""
+    values: dict[str, str] = {}
     for item in _items(lines):
-        name, sign, value = item.rpartition("=")
-        if not (sign and name and value) or name in found:
-            problem = "names the same twice" if name in found else "is not NAME=VALUE"
+        name, _, value = item.rpartition("=")
+        if not (name and value) or name in values:
+            problem = "names the same twice" if name in values else "is not NAME=VALUE"
             raise typer.BadParameter(f"{item!r} {problem}", param_hint=option)
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def counts_of(option: str, lines: Sequence[str] | None) -> dict[str, int | str]:
-    """Return the number of each name=number of an option; whoever uses it judges other words."""
+    """Numbers by name in each name=number; whoever uses them judges other words."""
     return {name: _number_or_word(text) for name, text in by_column(option, lines).items()}
 
 
 def tell_guess(study: Study, kind: Sequence[str] | None, *, quiet: bool) -> list[str]:
-    """Return a line on the columns that were taken as numbers without a --kind, if any were."""
+    """Line on the columns that were taken as numbers without a --kind, if any were."""
     if quiet:
         return []
     variables, declared = study.table_schema.variables, by_column("--kind", kind)
-    told = guess_told(variables, declared, "--kind")
-    return [told] if told else []
+    line = guess_told(variables, declared, "--kind")
+    return [line] if line else []
 
 
 def tell_checkpoint(folder: Path | None) -> list[str]:
-    """Return a line on a checkpoint that has done its work, if there is one."""
+    """Line on a checkpoint that has done its work, if there is one."""
     files = [path for path in (folder.rglob("*") if folder else ()) if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 1e6
     return [f"Checkpoint, which may be deleted now ({size:,.1f} MB): {folder}"] if files else []
 
 
 def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:
-    """Return the options of a command as keywords: what `COLUMNS` among them say, as `fit` has it.
+    """Options of a command as keywords: what `COLUMNS` among them say, as `fit` has it.
 
     Parameters
     ----------
@@ -280,15 +401,17 @@ def about_columns(others: Iterable[str] = (), **options: Any) -> dict[str, Any]:
     used, unwanted = split(options.pop("variables", None)), split(options.pop("exclude", None))
     if used is None:
         unwanted = [*(unwanted or ()), *others] or None
-    counts = counts_of("--bins", options.pop("bins", None))
-    kinds = by_column("--kind", options.pop("kind", None))
-    codes = na_values(options.pop("na_value", None))
-    about = given(variables=used, exclude=unwanted, kinds=kinds or None, bins=counts or None)
-    return options | about | given(na_values=codes)
+    return options | given(
+        variables=used,
+        exclude=unwanted,
+        bins=counts_of("--bins", options.pop("bins", None)) or None,
+        kinds=by_column("--kind", options.pop("kind", None)) or None,
+        na_values=na_values(options.pop("na_value", None)),
+    )
 
 
 def na_values(lines: Sequence[str] | None) -> list[Any] | None:
-    """Return what each VALUE and COLUMN=VALUE of --na-value says, as `fit` has it."""
+    """Codes for missing cells in VALUE and COLUMN=VALUE, as `fit` has them."""
     items = [item for line in lines or () for item in line.split(",")]
     # a code may be a blank
     parts = [(item.lstrip() or item).rpartition("=") for item in items]
@@ -298,7 +421,7 @@ def na_values(lines: Sequence[str] | None) -> list[Any] | None:
 def study_of(
     frame: Table, column: str | None, names: Sequence[str] | None, **options: Any
 ) -> Study:
-    """Return the study of a table that options describe.
+    """Study of a table that options describe.
 
     Parameters
     ----------
@@ -309,14 +432,13 @@ def study_of(
     settings = about_columns(**options)
     rows = expand(frame, settings.pop("frequency", None))
     words = settings.keys() & {"variables", "exclude", "kinds", "bins", "missing", "na_values"}
-    about = {word: settings.pop(word) for word in words}
-    schema = infer_schema(rows, silo=column, **about)
+    schema = infer_schema(rows, silo=column, **{word: settings.pop(word) for word in words})
     return make_study(schema, names or read_roster(frame, str(column)).names, **settings)
 
 
 def show_results(
     out: Path, posterior: Posterior, files: Sequence[Path], first: str = "", **more: object
 ) -> Shown:
-    """Return what a posterior's results are, where they were written, and `more`."""
+    """A posterior's results, where they were written, and `more` for programs."""
     record = posterior_record(posterior) | more | {"files": [*files]}
     return Shown(record, posterior_view(posterior), f"{first}Results: {out}")

@@ -8,8 +8,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix.cli.command import command, split
-from silomix.cli.terminal import Shown
+from silomix.cli import command as cli
 from silomix.ehr import EhrTable, Engine, InDatabase, LongColumns, read_long, read_omop
 from silomix.model.files import finishing
 from silomix.model.sentences import printable
@@ -19,7 +18,7 @@ from silomix.report.results_folder import check_free
 from silomix.report.summary import json_lines
 
 DROPPED = ".dropped.csv"
-# Options of both commands, which they hand to `_how`, and what the help pages say of them.
+# Options of both commands, for `_shared_options`, and what the help pages say of them.
 SHARED = {"carry": str, "first_date": str, "last_date": str, "at_least": int}
 SHARED |= {"memory": str, "scratch": Path, "threads": int}
 TEXTS: dict[str, Any] = {
@@ -34,7 +33,7 @@ TEXTS: dict[str, Any] = {
 }
 
 
-@command(settings=SHARED, **TEXTS)
+@cli.command(settings=SHARED, **TEXTS)
 def long_command(
     events: Path,
     *,
@@ -50,7 +49,7 @@ def long_command(
     vocabulary: str | None = None,
     force: bool = False,
     **shared: Any,
-) -> Shown:
+) -> cli.Shown:
     """Turn a long table of coded events into a row per person and a 0/1 column per condition.
 
     Parameters
@@ -77,11 +76,11 @@ def long_command(
     whose = None if people is None else _source(people, people_table)
     source = _source(events, table)
     with finishing(files):
-        found = read_long(source, codes, people=whose, columns=columns, **_how(out, shared))
-        return _account(found, out)
+        options = _shared_options(out, shared)
+        return _account(read_long(source, codes, people=whose, columns=columns, **options), out)
 
 
-@command(settings=SHARED, **TEXTS)
+@cli.command(settings=SHARED, **TEXTS)
 def omop_command(
     cdm: Path,
     *,
@@ -93,7 +92,7 @@ def omop_command(
     age_to: int | None = None,
     force: bool = False,
     **shared: Any,
-) -> Shown:
+) -> cli.Shown:
     """Turn OMOP tables into a row per person and a 0/1 column per condition.
 
     Parameters
@@ -112,46 +111,46 @@ def omop_command(
     check_free(files, force=force)
     ages, source = (age_from, age_to), _source(cdm, schema)
     with finishing(files):
-        found = read_omop(source, codes, silo=silo, ages=ages, **_how(out, shared))
-        return _account(found, out)
+        options = _shared_options(out, shared)
+        return _account(read_omop(source, codes, silo=silo, ages=ages, **options), out)
 
 
 def _source(file: Path, name: str | None) -> Path | InDatabase:
     return file if name is None else InDatabase(file, name)
 
 
-def _how(out: Path, shared: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that both commands have, as the functions of `silomix.ehr` take them."""
+def _shared_options(out: Path, shared: dict[str, Any]) -> dict[str, Any]:
+    """Options that both commands have, as the functions of `silomix.ehr` take them."""
     between = shared.pop("first_date", None), shared.pop("last_date", None)
-    carry, at_least = split(shared.pop("carry", None)) or (), shared.pop("at_least", 0)
-    found = {"carry": carry, "between": between, "at_least": at_least}
-    return found | {"out": out, "engine": Engine(**shared)}  # the rest is the engine's
+    carry, at_least = cli.split(shared.pop("carry", None)) or (), shared.pop("at_least", 0)
+    options = {"carry": carry, "between": between, "at_least": at_least, "out": out}
+    return options | {"engine": Engine(**shared)}  # the rest is the engine's
 
 
-def _account(found: EhrTable, out: Path) -> Shown:
+def _account(result: EhrTable, out: Path) -> cli.Shown:
     """Write what was dropped beside the table, and return the account."""
     beside = out.with_suffix(DROPPED)
-    write_table(found.dropped, beside)
+    write_table(result.dropped, beside)
     record = {
-        "people": found.people,
-        "people_without_condition": found.zeros,
-        "events_read": found.events_read,
-        "events_kept": found.events_kept,
-        "conditions": json_lines(found.conditions),
-        "dropped": json_lines(found.dropped),
-        "unlisted": json_lines(found.unlisted),
+        "people": result.people,
+        "people_without_condition": result.zeros,
+        "events_read": result.events_read,
+        "events_kept": result.events_kept,
+        "conditions": json_lines(result.conditions),
+        "dropped": json_lines(result.dropped),
+        "unlisted": json_lines(result.unlisted),
         "files": [out, beside],
     }
     kept = (
-        f"{found.people:,} people, {found.zeros:,} of them without any condition; "
-        f"{found.events_kept:,} of {found.events_read:,} events kept"
+        f"{result.people:,} people, {result.zeros:,} of them without any condition; "
+        f"{result.events_kept:,} of {result.events_read:,} events kept"
     )
-    parts: list[RenderableType] = [Text(kept, style="bold"), frame_view(found.conditions)]
-    if len(found.dropped):
+    parts: list[RenderableType] = [Text(kept, style="bold"), frame_view(result.conditions)]
+    if len(result.dropped):
         heads = {"reason": "dropped", "what_to_do": "what to do"}
-        parts.append(frame_view(found.dropped.rename(columns=heads), left=["what to do"]))
-    if len(found.unlisted):
-        pairs = (f"{code} ({events:,})" for code, events in found.unlisted.itertuples(index=False))
+        parts.append(frame_view(result.dropped.rename(columns=heads), left=["what to do"]))
+    if len(result.unlisted):
+        pairs = (f"{code} ({events:,})" for code, events in result.unlisted.itertuples(index=False))
         frequent = f"Most frequent codes that are not in the list: {', '.join(pairs)}"
         parts.append(Text(printable(frequent)))
-    return Shown(record, Group(*parts), f"People: {out}\nDropped: {beside}")
+    return cli.Shown(record, Group(*parts), f"People: {out}\nDropped: {beside}")

@@ -14,22 +14,16 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from silomix.cli.command import by_column, command, settings_of, show_results, tell_checkpoint
-from silomix.cli.terminal import Shown, exit_code
+from silomix.cli import command as cli
+from silomix.cli import exit_code
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
-from silomix.messages import REFUSALS, Release
+from silomix.messages import REFUSALS
 from silomix.messages.progress import showing
-from silomix.model.files import finishing, private_file
+from silomix.model.files import finishing, log_file
 from silomix.model.sentences import listing, printable, printable_lines
+from silomix.report import results_folder
 from silomix.report.display import frame_view
-from silomix.report.results_folder import (
-    check_free,
-    has_results,
-    is_saved,
-    posterior_files,
-    write_posterior,
-)
 from silomix.report.run_sections import reply
 from silomix.report.summary import json_lines
 from silomix.silo.ledger_file import find_ledger
@@ -39,14 +33,14 @@ from silomix.study.policy import echo, find_policy
 from silomix.study.validation import cores
 from silomix.transports import exchange_folder
 from silomix.transports.combination import combine_releases
+from silomix.transports.exchange_folder import FileExchange, Unanswered
 from silomix.transports.file_answers import Answered, answer_questions
-from silomix.transports.file_exchange import FileExchange, Unanswered
 
 STORE = "silomix-store"
 LOG = "log.txt"
 
 
-@command()
+@cli.command()
 def coordinate_command(
     study: Path,
     *,
@@ -55,7 +49,7 @@ def coordinate_command(
     threads: int | None = None,
     force: bool = False,
     quiet: bool = False,
-) -> Shown:
+) -> cli.Shown:
     """Run a study by file: read the silos' answers, ask the next question, or finish.
 
     Parameters
@@ -67,9 +61,9 @@ def coordinate_command(
     silomix coordinate study.toml --exchange exchange --out results
     """
     _check_outside(exchange, out=out)
-    plan, files = read_study(study), posterior_files(out)
-    is_done = not force and has_results(out, plan)
-    check_free([] if is_done else files, force=force)
+    plan, files = read_study(study), results_folder.posterior_files(out)
+    is_done = not force and results_folder.has_results(out, plan)
+    results_folder.check_free([] if is_done else files, force=force)
     silos = FileExchange(exchange, plan)
     try:
         with showing(quiet=quiet) as report:
@@ -80,15 +74,16 @@ def coordinate_command(
     answered = f"Questions: {silos.encoded.asked}, all answered\n"
     if is_done:
         # other answers by now, or names that somebody gave
-        check_free([] if is_saved(out, posterior) else files, force=False)
+        if not results_folder.is_saved(out, posterior):
+            results_folder.check_free(files, force=False)
         files = [file for file in files if file.exists()]
     else:
         with finishing(files):
-            files = write_posterior(out, posterior)
-    return show_results(out, posterior, files, answered, questions=silos.encoded.asked)
+            files = results_folder.write_posterior(out, posterior)
+    return cli.show_results(out, posterior, files, answered, questions=silos.encoded.asked)
 
 
-@command(
+@cli.command(
     settings={"silo_column": str, "frequency": str, "id_column": str, "table_name": str},
     hides_cells=True,
 )
@@ -106,7 +101,7 @@ def answer_command(
     threads: int | None = None,
     quiet: bool = False,
     **where: Any,
-) -> Shown:
+) -> cli.Shown:
     """Answer a silo's open questions from its own table, as far as its policy allows.
 
     Parameters
@@ -129,8 +124,8 @@ def answer_command(
             "meant, and answer only if you agree to it"
         )
     place_in(plan, silo)
-    own = exchange_folder.silo_folder(plan.silos, silo)
-    home = store or data.parent / STORE / f"{own}-{digest(plan)[:8]}"
+    place = exchange_folder.silo_folder(plan.silos, silo)
+    home = store or data.parent / STORE / f"{place}-{digest(plan)[:8]}"
     ledger = find_ledger(ledger)
     _check_outside(exchange, data=data, store=home, ledger=ledger)
     rules = find_policy(policy or "default")
@@ -153,21 +148,21 @@ def answer_command(
         "table": account and account.table,
     }
     last = (
-        f"To the coordinator: {exchange / exchange_folder.ANSWERS / own}\nStays here: {home}\n"
+        f"To the coordinator: {exchange / exchange_folder.ANSWERS / place}\nStays here: {home}\n"
         f"Counted in: {record['ledger']}"
     )
     if opened.store.kept is not None and opened.checkpoint is not None:
-        last = "\n".join([*tell_checkpoint(opened.checkpoint), last])
+        last = "\n".join([*cli.tell_checkpoint(opened.checkpoint), last])
     if labels:
         last += f"\nClusters of the rows, which stay here too: {labels}"
     refused = any(item.refused for item in done)
     if refused:
         last += f"\nWhy a question was refused, in the silo's own log: {home / LOG}"
     code = exit_code(SiloError()) if refused else 0
-    return Shown(record, _answers_view(asked, done, given=policy), last, code)
+    return cli.Shown(record, _answers_view(asked, done, given=policy), last, code)
 
 
-@command(settings=settings_of("matching", "drift", "alpha", "seed", "title"))
+@cli.command(settings=cli.settings_of("matching", "drift", "alpha", "seed", "title"))
 def combine_command(
     folders: list[Path],
     *,
@@ -177,7 +172,7 @@ def combine_command(
     prior: list[str] | None = None,
     force: bool = False,
     **settings: Any,
-) -> Shown:
+) -> cli.Shown:
     """Combine mixtures that silos fitted elsewhere, from their release folders.
 
     Parameters
@@ -192,26 +187,17 @@ def combine_command(
     --------
     silomix combine release-of-north release-of-south --out results
     """
-    check_free(posterior_files(out), force=force)
-    settings["transforms"] = by_column("--transform", transform)
-    settings["prior"] = {n: _pair(law) for n, law in by_column("--prior", prior).items()}
+    results_folder.check_free(results_folder.posterior_files(out), force=force)
+    settings["transforms"] = cli.by_column("--transform", transform)
+    laws = cli.by_column("--prior", prior)
+    settings["prior"] = {name: law.split(",") for name, law in laws.items()}
     posterior = combine_releases(folders, aggregation=aggregation, **settings)
-    with finishing(posterior_files(out)):
-        return show_results(out, posterior, write_posterior(out, posterior))
-
-
-def _pair(law: str) -> list[float]:
-    """Return the two numbers in a prior's MEAN,SD."""
-    try:
-        mean, sd = map(float, law.split(","))
-    except ValueError:
-        text = f"{law!r} is not MEAN,SD, such as 0,1.5"
-        raise typer.BadParameter(text, param_hint="--prior") from None
-    return [mean, sd]
+    with finishing(results_folder.posterior_files(out)):
+        return cli.show_results(out, posterior, results_folder.write_posterior(out, posterior))
 
 
 def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
-    """Say which study a silo is about to follow, and ask where nobody has agreed to it.
+    """Show which study a silo is about to follow, and ask where nobody has agreed to it.
 
     Raises
     ------
@@ -244,14 +230,14 @@ def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
 
 
 def _at_a_terminal() -> bool:
-    """Tell whether somebody can read a question and answer it."""
+    """Whether somebody can read a question and answer it."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _check_outside(exchange: Path, **paths: Path | None) -> None:
     """Refuse to leave rows, or what was made of them, in a folder that is carried away."""
     for option, path in paths.items():
-        if path is not None and exchange_folder.lies_in(path, exchange):
+        if path is not None and path.resolve().is_relative_to(exchange.resolve()):
             raise SettingsError(
                 f"{{{option}}} is inside the exchange {exchange}, which is carried between the "
                 "coordinator and the silos; keep it elsewhere",
@@ -262,11 +248,7 @@ def _check_outside(exchange: Path, **paths: Path | None) -> None:
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
     """Keep what went wrong in a file of the silo."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    private_file(path)
-    logger = logging.getLogger("silomix.silo.answer")
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger, handler = logging.getLogger("silomix.silo.answer"), log_file(path)
     logger.addHandler(handler)
     try:
         yield
@@ -275,19 +257,19 @@ def _logging_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def _show_open(found: Unanswered, code: int) -> Shown:
-    """Return which silos must do what before the coordinator can go on."""
-    lines = [(name, found.refused.get(name), *todo) for name, todo in found.todo().items()]
+def _show_open(waiting: Unanswered, code: int) -> cli.Shown:
+    """What each silo must do before the coordinator can go on."""
+    lines = [(name, waiting.refused.get(name), *todo) for name, *todo in waiting.todo()]
     silos = pd.DataFrame(lines, columns=["silo", "refused", "state", "do"])
-    record = {"question": found.number, "about": found.about, "kind": found.kind}
+    record = {"question": waiting.number, "about": waiting.about, "kind": waiting.kind}
     shown = silos.drop(columns="refused").rename(columns={"do": "what to do"})
     table = frame_view(shown, left=["state", "what to do"])
     last = (
-        f"In each silo: silomix answer {found.folder} --silo NAME --data TABLE --study STUDY "
+        f"In each silo: silomix answer {waiting.folder} --silo NAME --data TABLE --study STUDY "
         "--policy POLICY\nThen run this command again."
     )
-    view = Group(Text(found.heading.capitalize(), style="bold"), table)
-    return Shown(record | {"silos": json_lines(silos)}, view, last, code)
+    view = Group(Text(waiting.heading.capitalize(), style="bold"), table)
+    return cli.Shown(record | {"silos": json_lines(silos)}, view, last, code)
 
 
 def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Group:
@@ -300,15 +282,11 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Gr
         return Group(
             Text(rules), Text("No question is open. To answer a refused one again: --again.")
         )
-    lines, runs = [], []
+    lines = []
     for item in done:
-        if isinstance(item.reply, Release):
-            verdict = silo.store.verdict or item.reply.diagnostics.verdict
-            runs.append(Text(f"The silo's own run: {verdict}"))
-        if item.refused:
-            leaves = f"refused: {REFUSALS[item.refused]}"
-        else:
-            leaves = reply(item.reply, silo.study)[0]
+        refused = item.refused and f"refused: {REFUSALS[item.refused]}"
+        leaves = refused or reply(item.reply, silo.study)[0]
         lines.append((item.number, exchange_folder.spelled(item.question), leaves, item.bytes))
     table = pd.DataFrame(lines, columns=["question", "asked", "leaves", "bytes in files"])
-    return Group(Text(rules), frame_view(table, left=["asked", "leaves"]), *runs)
+    verdict = silo.store.verdict and f"The silo's own run: {silo.store.verdict}"
+    return Group(Text(rules), frame_view(table, left=["asked", "leaves"]), Text(verdict))

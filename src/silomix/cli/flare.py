@@ -8,24 +8,21 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from silomix.cli.command import WHERE, command, show_results
-from silomix.cli.terminal import Shown
+from silomix.cli import command as cli
 from silomix.messages.progress import showing
 from silomix.model.files import finishing
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.silo.local import place_in
-from silomix.silo.release import check_tier
 from silomix.study import digest, read_study
-from silomix.study.policy import check_study
 from silomix.transports.flare import participant, session, startup_kit
 
 RUN_FILE = "run.json"
 
 
-@command()
+@cli.command()
 def provision_command(
     study: Path, *, out: Path, host: str = "localhost", port: int = 8002, trial: bool = False
-) -> Shown:
+) -> cli.Shown:
     """Make an authority that signs certificates, and start-up kits for server and coordinator.
 
     Parameters
@@ -42,20 +39,20 @@ def provision_command(
     silos = read_study(study).silos
     fingerprint = startup_kit.provision(silos, out, host=host, port=port, trial=trial)
     made = [out / name for name in (startup_kit.SERVER, startup_kit.ADMIN)]
-    told = "Sign the silos' requests with authority/, and tell the silos its fingerprint."
+    text = "Sign the silos' requests with authority/, and tell the silos its fingerprint."
     if trial:
         made += [out / name for name in silos]
-        told = (
+        text = (
             "This is a trial: you have every silo's private key, and can pose as each of them. "
             "Otherwise leave out --trial: silos make their own keys (silomix flare request)."
         )
-    view = Text(f"{len(made)} kits. {told} Keep authority/ to yourself.")
+    view = Text(f"{len(made)} kits. {text} Keep authority/ to yourself.")
     last = "\n".join([*map(str, made), f"Fingerprint of the authority: {fingerprint}"])
-    return Shown({"kits": made, "fingerprint": fingerprint}, view, last)
+    return cli.Shown({"kits": made, "fingerprint": fingerprint}, view, last)
 
 
-@command()
-def request_command(study: Path, *, silo: str, out: Path) -> Shown:
+@cli.command()
+def request_command(study: Path, *, silo: str, out: Path) -> cli.Shown:
     """Make this silo's private key, which stays here, and a request for its certificate.
 
     Parameters
@@ -74,10 +71,10 @@ def request_command(study: Path, *, silo: str, out: Path) -> Shown:
         "another channel. The key stays here."
     )
     last = f"Request: {file}\nFingerprint of the key: {key}"
-    return Shown({"request": file, "fingerprint": key}, view, last)
+    return cli.Shown({"request": file, "fingerprint": key}, view, last)
 
 
-@command()
+@cli.command()
 def sign_command(
     study: Path,
     request: Path,
@@ -87,7 +84,7 @@ def sign_command(
     fingerprint: str,
     out: Path,
     force: bool = False,
-) -> Shown:
+) -> cli.Shown:
     """Sign a silo's request, after checking that it comes from that silo.
 
     Parameters
@@ -108,13 +105,13 @@ def sign_command(
     signer = startup_kit.sign_request(
         request, authority, silo, key=fingerprint, out=out, again=force
     )
-    told = f"Send it back to {silo}, and tell them the fingerprint over another channel."
+    text = f"Send it back to {silo}, and tell them the fingerprint over another channel."
     last = f"Signed: {out}\nFingerprint of the authority: {signer}"
-    return Shown({"signed": out, "fingerprint": signer}, Text(told), last)
+    return cli.Shown({"signed": out, "fingerprint": signer}, Text(text), last)
 
 
-@command()
-def enrol_command(signed: Path, *, request: Path, fingerprint: str, out: Path) -> Shown:
+@cli.command()
+def enrol_command(signed: Path, *, request: Path, fingerprint: str, out: Path) -> cli.Shown:
     """Make this silo's start-up kit from its own key and the signed request.
 
     Parameters
@@ -130,12 +127,12 @@ def enrol_command(signed: Path, *, request: Path, fingerprint: str, out: Path) -
     --out north-kit
     """
     silo, server = startup_kit.enrol_site(signed, request, out, authority=fingerprint)
-    told = f"{silo} connects to the server {server}. The kit has a copy of the key in {request}."
+    text = f"{silo} connects to the server {server}. The kit has a copy of the key in {request}."
     record = {"kit": out, "silo": silo, "server": server}
-    return Shown(record, Text(told), f"Kit: {out}")
+    return cli.Shown(record, Text(text), f"Kit: {out}")
 
 
-@command()
+@cli.command()
 def server_command(kit: Path, *, journals: Path | None = None) -> None:
     """Run the coordinator's server until it is stopped.
 
@@ -151,7 +148,7 @@ def server_command(kit: Path, *, journals: Path | None = None) -> None:
     participant.become(participant.server_command(kit, journals))
 
 
-@command(settings=WHERE | {"without": list[str], "threads": int}, hides_cells=True)
+@cli.command(settings=cli.WHERE | {"without": list[str], "threads": int}, hides_cells=True)
 def site_command(
     kit: Path,
     *,
@@ -180,17 +177,15 @@ def site_command(
     paths = {name: str(path.resolve()) for name, path in where.items() if isinstance(path, Path)}
     settings = where | paths
     silo, _ = participant.open_own_silo(participant.check_kit(kit, "client"), **settings)
-    check_study(silo.study, silo.policy, silo.name)
-    check_tier(silo.study.tier, silo.policy, silo.name)
-    about = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
-    typer.echo(f"{silo.name}: {about}", err=True)
+    line = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
+    typer.echo(f"{silo.name}: {line}", err=True)
     participant.become(participant.site_command(kit, settings))
 
 
-@command(settings={"without": list[str], "deadline": float, "retries": int, "wait": float})
+@cli.command(settings={"without": list[str], "deadline": float, "retries": int, "wait": float})
 def run_command(
     study: Path, *, admin: Path, out: Path, force: bool = False, quiet: bool = False, **asking: Any
-) -> Shown:
+) -> cli.Shown:
     """Run a study over the connected sites, and write its results.
 
     Parameters
@@ -210,8 +205,9 @@ def run_command(
     plan = read_study(study)
     with showing(quiet=quiet) as report:
         left_out = asking.pop("without", ())
-        found = session.run_live(plan, admin, left_out=left_out, report=report, **asking)
-    posterior, outcome = found
+        posterior, outcome = session.run_live(
+            plan, admin, left_out=left_out, report=report, **asking
+        )
     first = ""
     if not any(asked["sent"] for asked in outcome.asked):
         first = (
@@ -221,11 +217,11 @@ def run_command(
     with finishing(files):
         written = write_posterior(out, posterior)
         participant.write_json(out / RUN_FILE, asdict(outcome))
-    return show_results(out, posterior, [*written, out / RUN_FILE], first)
+    return cli.show_results(out, posterior, [*written, out / RUN_FILE], first)
 
 
-@command()
-def stop_command(*, admin: Path) -> Shown:
+@cli.command()
+def stop_command(*, admin: Path) -> cli.Shown:
     """Stop the federation: its runs, its sites and its server.
 
     Parameters
@@ -237,6 +233,6 @@ def stop_command(*, admin: Path) -> Shown:
     silomix flare stop --admin kits/admin
     """
     session.stop_all(admin)
-    return Shown(
+    return cli.Shown(
         {"stopped": True}, Text("Runs, sites and server are stopping."), f"Federation: {admin}"
     )

@@ -9,19 +9,7 @@ from typing import Any
 import typer
 
 from silomix.api import fit
-from silomix.cli.command import (
-    COLUMNS,
-    about_columns,
-    by_column,
-    command,
-    given,
-    na_values,
-    settings_of,
-    split,
-    tell_checkpoint,
-    tell_guess,
-)
-from silomix.cli.terminal import Shown, noting
+from silomix.cli import command as cli
 from silomix.errors import SettingsError
 from silomix.messages.progress import StageClock, showing, tell_seconds
 from silomix.model.files import finishing
@@ -42,9 +30,9 @@ from silomix.report import summary, write_report
 from silomix.report.results_folder import ODDS, OUTSIDE
 
 
-@command(
-    settings=settings_of()
-    | COLUMNS
+@cli.command(
+    settings=cli.settings_of()
+    | cli.COLUMNS
     | {"shards": int, "preset": str, "checkpoint": Path, "transport": str, "policy": str}
     | {"threads": int}
 )
@@ -59,13 +47,15 @@ def fit_command(
     force: bool = False,
     quiet: bool = False,
     **settings: Any,
-) -> Shown:
+) -> cli.Shown:
     """Cluster the rows of all silos: each clusters its own, and a coordinator combines the results.
 
     Parameters
     ----------
     silo : Column that names each row's silo; without it, all rows are one silo.
     policy : What may leave a silo: policy.toml or a preset (default: the preset open).
+    shards : Without --silo: split the rows at random into N silos, for speed.
+    transport : in-process (default), or joblib, with a process per core.
 
     Examples
     --------
@@ -76,42 +66,42 @@ def fit_command(
     files = folder.posterior_files(out)
     folder.check_free(files, force=force)
     others = _outside_columns(outside, outside_method)
-    frequency = settings.get("frequency")
-    for column in (*(split(settings.get("variables")) or []), silo, frequency, id_column):
+    keywords = cli.about_columns(others, **settings)
+    frequency, codes = keywords.get("frequency"), keywords.get("na_values")
+    for column in (*keywords.get("variables", ()), silo, frequency, id_column):
         if column in others:
             raise typer.BadParameter(f"--outside names {column!r}, which another option uses too")
     # refused before the work: columns that are not there, or cannot be compared
     if others:
-        read_outside(read_table(table), others, na_values(settings.get("na_value")))
-    keywords = about_columns(others, **settings)
-    with showing(quiet=quiet) as report, noting() as told:
+        read_outside(read_table(table), others, codes)
+    with showing(quiet=quiet) as report, cli.noting() as warned:
         clock = StageClock(report=report)
-        posterior = fit(table, silo, **keywords, **given(id=id_column), progress=clock)
+        posterior = fit(table, silo, **keywords, **cli.given(id=id_column), progress=clock)
         seconds = clock.stop()
     judged, notes = posterior.diagnostics, posterior.diagnostics.notes
     # files have every note; what was a warning is not printed again
-    fresh = replace(judged, notes=tuple(note for note in notes if note not in told))
-    judged = replace(judged, notes=tuple(told.get(note, note) for note in notes))
+    fresh = replace(judged, notes=tuple(note for note in notes if note not in warned))
+    judged = replace(judged, notes=tuple(warned.get(note, note) for note in notes))
     posterior = replace(posterior, diagnostics=judged)
     record = summary.posterior_record(posterior)
-    last = tell_guess(posterior.study, settings.get("kind"), quiet=quiet) + tell_seconds(seconds)
-    last += tell_checkpoint(settings.get("checkpoint"))
+    last = cli.tell_guess(posterior.study, settings.get("kind"), quiet=quiet)
+    last += tell_seconds(seconds) + cli.tell_checkpoint(settings.get("checkpoint"))
     with finishing(files):
         files = folder.write_posterior(out, posterior)
         if others:
-            threads, codes = settings.get("threads"), keywords.get("na_values")
+            rows, threads = expand(table, frequency), settings.get("threads")
             labels = posterior.labels if outside_method == "labels" else None
-            how = given(method=outside_method, threads=threads, na_values=codes, labels=labels)
-            compared = compare_outside(posterior, expand(table, frequency), others, silo, **how)
+            options = cli.given(method=outside_method, na_values=codes, labels=labels)
+            compared = compare_outside(posterior, rows, others, silo, threads=threads, **options)
             last += _write_outside(compared, out / folder.PAGE, record)
             files.append(out / OUTSIDE)
     record["seconds"] = {stage: round(each, 3) for stage, each in seconds.items()}
     record["files"] = files
     view = summary.posterior_view(replace(posterior, diagnostics=fresh))
-    return Shown(record, view, "\n".join([*last, f"Results: {out}"]))
+    return cli.Shown(record, view, "\n".join([*last, f"Results: {out}"]))
 
 
-@command()
+@cli.command()
 def assign_command(
     results: Path,
     table: Path,
@@ -124,7 +114,7 @@ def assign_command(
     threads: int | None = None,
     force: bool = False,
     quiet: bool = False,  # noqa: ARG001 (as for every command, notices are left out)
-) -> Shown:
+) -> cli.Shown:
     """Find the cluster of each row of a table, old or new, under a saved posterior.
 
     Parameters
@@ -139,16 +129,16 @@ def assign_command(
     silomix assign results new.csv --silo hospital --out labels.csv
     """
     folder.check_free([out], force=force)
-    found = _load(results, name)
-    how: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
-    labels = found.labels_frame(table, silo, id=id_column, frame_like="pandas", **how)
+    posterior = _load(results, name)
+    options: dict[str, Any] = {"threads": threads, "probabilities": probabilities}
+    labels = posterior.labels_frame(table, silo, id=id_column, frame_like="pandas", **options)
     with finishing([out]):
         write_table(labels, out, private=True)
-    record = summary.assigned_record(found, labels) | {"files": [out]}
-    return Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")
+    record = summary.assigned_record(posterior, labels) | {"files": [out]}
+    return cli.Shown(record, summary.assigned_view(posterior, labels), f"Labels: {out}")
 
 
-@command()
+@cli.command()
 def report_command(
     results: Path,
     *,
@@ -162,13 +152,14 @@ def report_command(
     threads: int | None = None,
     out: Path | None = None,
     force: bool = False,
-) -> Shown:
+) -> cli.Shown:
     """Write one HTML page: what was found, and whether to trust it; opens offline.
 
     Parameters
     ----------
     results : Folder that fit wrote with --out, or a saved posterior.
     table : The rows, needed for --outside and --covariates.
+    covariates : Other columns that may explain membership; odds ratios in odds.csv only.
     silo : Column that names each row's silo, or the name of the silo that all rows come from.
     out : The page or its folder; CSV files go beside it (default: fit's, which needs --force).
 
@@ -199,12 +190,13 @@ def report_command(
         "clusters": posterior.n_clusters,
     }
     last = [f"Report: {page}"]
-    how = given(threads=threads, na_values=na_values(na_value))
+    options = cli.given(threads=threads, na_values=cli.na_values(na_value))
     renamed = results if name and force and out is None and results.is_dir() else None
     with finishing([*files, *(folder.posterior_files(renamed) if renamed else [])]):
         if table is not None and covariates is not None:
-            asked, own = _outside_columns(covariates, None), replace(posterior, backend="pandas")
-            write_table(regress_membership(own, table, asked, **how), page.with_name(ODDS))
+            others, in_pandas = _outside_columns(covariates), replace(posterior, backend="pandas")
+            odds = regress_membership(in_pandas, table, others, **options)
+            write_table(odds, page.with_name(ODDS))
             last.append(f"Odds of membership: {page.with_name(ODDS)}")
         if renamed is not None:
             folder.write_names(renamed, posterior)
@@ -212,44 +204,44 @@ def report_command(
         if table is None or outside is None:
             write_report(posterior, page)
         else:
-            how |= given(method=outside_method)
-            compared = compare_outside(posterior, read_table(table), columns, silo, **how)
+            options |= cli.given(method=outside_method)
+            compared = compare_outside(posterior, read_table(table), columns, silo, **options)
             last = _write_outside(compared, page, record) + last
     record |= {"bytes": page.stat().st_size, "files": files}
-    return Shown(record, summary.verdict_view(posterior.diagnostics), "\n".join(last))
+    return cli.Shown(record, summary.verdict_view(posterior.diagnostics), "\n".join(last))
 
 
-def _outside_columns(outside: str | None, method: str | None) -> dict[str, Any]:
-    """Return the columns in a,b=levels, each with what to compare; None where it is not said."""
+def _outside_columns(outside: str | None, method: str | None = None) -> dict[str, Any]:
+    """Columns in a,b=levels, each with what to compare; None where that is not stated."""
     if method is not None:
         if outside is None:
             raise typer.BadParameter("--outside-method needs --outside: say which columns")
         one_of("method", method, AGAINST)
-    parts = [name.rpartition("=") for name in split(outside) or []]
+    parts = [name.rpartition("=") for name in cli.split(outside) or []]
     return {name if sign else kind: kind if sign else None for name, sign, kind in parts}
 
 
-def _write_outside(found: Outside, page: Path, record: dict[str, Any]) -> list[str]:
+def _write_outside(compared: Outside, page: Path, record: dict[str, Any]) -> list[str]:
     """Write a comparison in outside variables on the page, and its numbers beside it.
 
     How it was judged goes into the record, for a program; the line for a person is returned.
     """
     numbers = page.with_name(OUTSIDE)
-    write_table(found.frame(frame_like="pandas"), numbers)
-    write_report(found.posterior, page, outside=found)
-    differ = sum(int(found.significant(one).sum()) for one in found.comparisons)
+    write_table(compared.frame(frame_like="pandas"), numbers)
+    write_report(compared.posterior, page, outside=compared)
+    differ = sum(int(compared.significant(each).sum()) for each in compared.comparisons)
     record["outside"] = {
-        "method": found.method,
-        "tests": found.tests,
-        "threshold": found.threshold,
+        "method": compared.method,
+        "tests": compared.tests,
+        "threshold": compared.threshold,
         "significant": differ,
-        "missing": dict(found.missing),
+        "missing": dict(compared.missing),
     }
-    judged = f"significant differences in {differ} of {plural(found.tests, 'comparison')}"
-    return [f"Outside variables: {judged}, with p at most {found.threshold:.2g}: {numbers}"]
+    judged = f"significant differences in {differ} of {plural(compared.tests, 'comparison')}"
+    return [f"Outside variables: {judged}, with p at most {compared.threshold:.2g}: {numbers}"]
 
 
 def _load(results: Path, name: Sequence[str] | None) -> Posterior:
-    """Return a saved posterior, with the names of clusters that --name gives."""
-    posterior, names = load(results), by_column("--name", name)
+    """Load a saved posterior, with the names of clusters that --name gives."""
+    posterior, names = load(results), cli.by_column("--name", name)
     return posterior.with_names({**posterior.names, **names}) if names else posterior

@@ -11,17 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix.api import fit
-from silomix.cli.command import (
-    COLUMNS,
-    WORDS,
-    command,
-    counts_of,
-    settings_of,
-    split,
-    study_of,
-    tell_guess,
-)
-from silomix.cli.terminal import Shown
+from silomix.cli import command as cli
 from silomix.families import make_family
 from silomix.families.rows import Rows
 from silomix.kernels.arrays import Ints
@@ -52,11 +42,12 @@ COLUMN = "hospital"
 # The one word of `simulate` that is no design: it writes `simulate_cohort` to Parquet.
 COHORT = "cohort"
 
-WORDS["design"] = (*DESIGNS, COHORT)
+cli.WORDS["design"] = (*DESIGNS, COHORT)
+cli.WORDS["separability"] = ("easy", "poor")
 
 
-@command()
-def demo_command(*, out: Path, mixed: bool = False, quiet: bool = False) -> Shown:
+@cli.command()
+def demo_command(*, out: Path, mixed: bool = False, quiet: bool = False) -> cli.Shown:
     """Cluster four simulated hospitals without pooling them; compare with the truth.
 
     Parameters
@@ -72,7 +63,7 @@ def demo_command(*, out: Path, mixed: bool = False, quiet: bool = False) -> Show
         return run_demo(out, mixed=mixed, progress=report or False)
 
 
-def run_demo(folder: Path, *, mixed: bool = False, **settings: Any) -> Shown:
+def run_demo(folder: Path, *, mixed: bool = False, **settings: Any) -> cli.Shown:
     """Simulate the hospitals, fit, compare, and write everything to `folder`.
 
     `settings` go to `silomix.fit`.
@@ -87,12 +78,12 @@ def run_demo(folder: Path, *, mixed: bool = False, **settings: Any) -> Shown:
     settings |= {"title": "The silomix demonstration", "kinds": truth.kinds if mixed else None}
     posterior = fit(table, COLUMN, seed=SEED, **settings)
     write_posterior(folder, posterior)
-    found = compare(posterior, table, truth, folder)
-    write_text(as_text(found.view), found.record["comparison"])
-    return found
+    shown = compare(posterior, table, truth, folder)
+    write_text(as_text(shown.view), shown.record["comparison"])
+    return shown
 
 
-def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Path) -> Shown:
+def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Path) -> cli.Shown:
     """Compare a fit with what its table was drawn from; `folder` is where that will stand."""
     planted = _planted(posterior, truth)
     # of the labels found, and of those that the true parameters would give
@@ -123,11 +114,11 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
         "comparison": comparison,
         "report": page,
     }
-    return Shown(record, view, f"Against the truth: {comparison}\nReport: {page}")
+    return cli.Shown(record, view, f"Against the truth: {comparison}\nReport: {page}")
 
 
 def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
-    """Return a line for each planted cluster.
+    """Table with a line for each planted cluster.
 
     Its weight in the design of Fendler et al. (2026), table 1, the rows drawn from it, and the
     cluster found that shares most rows with it, with its posterior share and interval; nan where
@@ -135,15 +126,15 @@ def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
     """
     clusters = {"true_clusters": len(truth.weights), "clusters": posterior.n_clusters}
     pairs = pair_clusters(truth.labels, posterior.labels, **clusters)
-    found = sizes_frame(posterior).rename(columns={"mean": "share"})[["share", "lower", "upper"]]
+    shares = sizes_frame(posterior).rename(columns={"mean": "share"})[["share", "lower", "upper"]]
     rows = np.bincount(truth.labels, minlength=len(truth.weights))
     planted = pd.DataFrame({"weight": truth.weights, "rows": rows, "found": pairs})
     planted["found"] = planted["found"].where(pairs >= 0).astype("Int64")
-    return planted.join(found, on="found")
+    return planted.join(shares, on="found")
 
 
 def best_labels(table: pd.DataFrame, truth: Truth, schema: Schema) -> Ints:
-    """Return the most probable cluster of each row under the true parameters: (row,).
+    """Most probable cluster of each row under the true parameters: (row,).
 
     Parameters
     ----------
@@ -152,14 +143,14 @@ def best_labels(table: pd.DataFrame, truth: Truth, schema: Schema) -> Ints:
     shard, places = load(table, schema=schema), pd.factorize(table[COLUMN])[0]
     labels = np.empty(len(table), dtype=np.int64)
     for place, weights in enumerate(truth.weights_by_silo):
-        own = Rows(shard.some(places == place), make_family(shard.schema, Prior()))
-        known = own.membership(weights[None], truth.probabilities[None])
-        labels[places == place] = known.membership.argmax(axis=1)
+        rows = Rows(shard.some(places == place), make_family(shard.schema, Prior()))
+        share = rows.membership(weights[None], truth.probabilities[None]).membership
+        labels[places == place] = share.argmax(axis=1)
     return labels
 
 
 def _numbers_view(posterior: Posterior, truth: Truth, planted: pd.DataFrame) -> list[Text]:
-    """Say how many true means, spreads and rates of the clusters found are in their intervals."""
+    """Sentence on how many true means, spreads and rates are in their intervals."""
     pairs = planted["found"].dropna().astype(int)
     is_number = np.array([truth.kinds[name] != "categorical" for name, _ in truth.levels])
     if not is_number.any() or not len(pairs):
@@ -176,14 +167,14 @@ def _numbers_view(posterior: Posterior, truth: Truth, planted: pd.DataFrame) -> 
 
 
 def _planted_view(planted: pd.DataFrame) -> RenderableType:
-    found = ["not found" if pd.isna(c) else f"cluster {c}" for c in planted["found"]]
+    names = ["not found" if pd.isna(c) else f"cluster {c}" for c in planted["found"]]
     heads = {"weight": "weight in the paper", "rows": "rows drawn", "found": "found as"}
     heads |= {"lower": "95% from", "upper": "to"}
-    shown = planted.assign(found=found).rename(columns=heads).rename_axis("planted")
+    shown = planted.assign(found=names).rename(columns=heads).rename_axis("planted")
     return frame_view(shown.reset_index())
 
 
-@command(settings=settings_of("seed"), design=f"One of {', '.join(WORDS['design'])}.")
+@cli.command(settings=cli.settings_of("seed"), design=f"One of {', '.join(cli.WORDS['design'])}.")
 def simulate_command(
     design: str,
     *,
@@ -193,12 +184,15 @@ def simulate_command(
     silos: int | None = None,
     force: bool = False,
     **seed: Any,
-) -> Shown:
+) -> cli.Shown:
     """Simulate a table whose clusters are known, to try things out.
 
     Parameters
     ----------
     out : The table: t.csv, or t.parquet for a cohort; the truth is written beside it.
+    separability : easy (default), or poor for clusters that overlap.
+    rows : Rows in total (default 4000; 50000 in appendix-b, 289821 in cohort).
+    silos : Number of silos (default 4; 10 in appendix-b).
 
     Examples
     --------
@@ -209,7 +203,7 @@ def simulate_command(
         raise typer.BadParameter(
             f"{COHORT} has its own clusters and no silos: leave out --separability and --silos"
         )
-    one_of("design", design, WORDS["design"])
+    one_of("design", design, cli.WORDS["design"])
     suffix = ".parquet" if cohort else ".csv"
     if out.suffix != suffix:
         raise typer.BadParameter(f"{out} does not end in {suffix}", param_hint="--out")
@@ -232,10 +226,10 @@ def simulate_command(
     text = f"{design}: {rows:,} rows, {len(names)} {noun}, {clusters} clusters"
     words = ("Table", "True clusters", "Their parameters")
     last = [f"{word}: {file}" for word, file in zip(words, (out, *truths), strict=False)]
-    return Shown(record, Text(text), "\n".join(last))
+    return cli.Shown(record, Text(text), "\n".join(last))
 
 
-@command(settings=settings_of() | COLUMNS | {"preset": str, "other": str})
+@cli.command(settings=cli.settings_of() | cli.COLUMNS | {"preset": str, "other": str})
 def study_command(
     table: Path,
     *,
@@ -246,7 +240,7 @@ def study_command(
     force: bool = False,
     quiet: bool = False,
     **settings: Any,
-) -> Shown:
+) -> cli.Shown:
     """Write a study file: every setting of a study, for all silos to work from.
 
     Parameters
@@ -264,33 +258,33 @@ def study_command(
         raise typer.BadParameter("give --silo COLUMN, or --silos with the names: not both")
     check_free([out], force=force)
     if rows:
-        settings["rows"] = counts_of("--rows", rows)
-    study = study_of(read_table(table), silo, split(silos), **settings)
+        settings["rows"] = cli.counts_of("--rows", rows)
+    study = cli.study_of(read_table(table), silo, cli.split(silos), **settings)
     with finishing([out]):
         write_study(study, out)
     record = {
         "digest": digest(study),
         "silos": list(study.silos),
-        "variables": {one.name: _described(one) for one in study.variables},
+        "variables": {variable.name: _described(variable) for variable in study.variables},
         "settings": study.model_dump(mode="json", exclude={"silos", "variables"}),
         "files": [out],
     }
-    lines = [(one.name, _in_short(one)) for one in study.variables]
+    lines = [(variable.name, _in_short(variable)) for variable in study.variables]
     head = "levels, or kind and units" if study.table_schema.numbers else "levels"
     exact = exact_variables(study)
     refused = f"{listing(exact)} can only leave as exact sums: policies that round refuse the study"
     view = Group(
         Text(f"{len(study.silos)} silos: {listing(study.silos, MOST_NAMES)}"),
         frame_view(pd.DataFrame(lines, columns=["variable", head])),
-        *map(Text, tell_guess(study, settings.get("kind"), quiet=quiet)),
+        *map(Text, cli.tell_guess(study, settings.get("kind"), quiet=quiet)),
         *([Text(refused)] if exact else []),
         Text(f"Digest: {digest(study)}"),
     )
-    return Shown(record, view, f"Study: {out}")
+    return cli.Shown(record, view, f"Study: {out}")
 
 
 def _described(variable: VariableSettings) -> list[str] | dict[str, Any]:
-    """Return the levels of a variable; of numbers, their kind and units."""
+    """Levels of a variable; of numbers, their kind and units."""
     if variable.levels is not None:
         return list(variable.levels)
     return variable.model_dump(exclude={"name"})

@@ -3,6 +3,7 @@
 
 import hashlib
 import re
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,14 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix.cli.command import (
-    COLUMNS,
-    by_column,
-    command,
-    settings_of,
-    split,
-    study_of,
-    tell_checkpoint,
-)
-from silomix.cli.terminal import Shown
+from silomix.cli import command as cli
 from silomix.messages import Release
 from silomix.messages.folder import check_target, read_release, write_release
 from silomix.messages.progress import showing
 from silomix.messages.release_explained import explain
 from silomix.model.draws import LocalPosterior
 from silomix.model.files import finishing
+from silomix.model.reading import Table as Frame
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema
 from silomix.model.sentences import printable
@@ -55,7 +48,7 @@ DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)
 SHOWN = 16
 
 
-@command(settings={"silos": int} | COLUMNS | settings_of(*OF_ONE_SILO))
+@cli.command(settings={"silos": int} | cli.COLUMNS | cli.settings_of(*OF_ONE_SILO))
 def sample_command(
     table: Path,
     *,
@@ -69,7 +62,7 @@ def sample_command(
     force: bool = False,
     quiet: bool = False,
     **settings: Any,
-) -> Shown:
+) -> cli.Shown:
     """Cluster the rows of one silo: sample its posterior, partition, summarise.
 
     Parameters
@@ -88,37 +81,47 @@ def sample_command(
         raise typer.BadParameter("--study and --silo-column need --silo NAME: which silo is it?")
     if silo is not None and not (study or silo_column):
         raise typer.BadParameter("--silo needs --silo-column COLUMN, to find its rows, or --study")
-    if "silos" in settings and silo_column is not None:
-        raise typer.BadParameter("--silo-column says how many silos there are; leave out --silos")
-    frequency = settings.pop("frequency", None)
-    if study is not None and settings:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
-        raise typer.BadParameter(f"{study} has every setting; leave out {options}")
-    files = silo_files(out, keep_draws=keep_draws)
+    files, frequency = silo_files(out, keep_draws=keep_draws), settings.pop("frequency", None)
     check_free(files, force=force)
     frame = read_table(table)
     if study is not None:
-        plan = read_study(study)
+        plan = _stated_study(study, settings)
     else:
-        others = range(2, settings.pop("silos", 1) + 1)
-        names = None if silo_column else [ALL_ROWS, *(f"silo {number}" for number in others)]
-        plan = study_of(frame, silo_column, names, frequency=frequency, **settings)
+        plan = _study_of_rows(frame, silo_column, frequency=frequency, **settings)
     # the draws are the result here, so they are all made
     fixed = plan.schedule.model_copy(update={"adaptive": False})
     plan = plan.model_copy(update={"schedule": fixed})
-    name = silo or ALL_ROWS
-    where = {"silo_column": silo_column, "frequency": frequency}
-    own, _ = open_site(frame, plan, name, is_counted=False, **where)
-    posterior = sample_rows(replace(own, checkpoint=checkpoint), threads, quiet=quiet)
+    name, where = silo or ALL_ROWS, {"silo_column": silo_column, "frequency": frequency}
+    opened, _ = open_site(frame, plan, name, is_counted=False, **where)
+    posterior = sample_rows(replace(opened, checkpoint=checkpoint), threads, quiet=quiet)
     with finishing(files):
         write_silo(out, name, posterior, keep_draws=keep_draws)
     record = silo_record(name, posterior) | {"files": files}
-    last = [*tell_checkpoint(checkpoint), f"Results: {out}"]
-    return Shown(record, silo_view(name, posterior), "\n".join(last))
+    last = [*cli.tell_checkpoint(checkpoint), f"Results: {out}"]
+    return cli.Shown(record, silo_view(name, posterior), "\n".join(last))
+
+
+def _stated_study(study: Path, settings: Collection[str]) -> Study:
+    """Read a study, which has every setting."""
+    if settings:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+        raise typer.BadParameter(f"{study} has every setting; leave out {options}")
+    return read_study(study)
+
+
+def _study_of_rows(
+    frame: Frame, silo_column: str | None, silos: int | None = None, **settings: Any
+) -> Study:
+    """Make a study of a table: of the silos in a column, or of one among so many."""
+    if silo_column is not None and silos is not None:
+        raise typer.BadParameter("--silo-column says how many silos there are; leave out --silos")
+    others = [f"silo {number}" for number in range(2, (silos or 1) + 1)]
+    names = None if silo_column else [ALL_ROWS, *others]
+    return cli.study_of(frame, silo_column, names, **settings)
 
 
 def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosterior:
-    """Return the local posterior of one silo's rows.
+    """Local posterior of one silo's rows.
 
     The apply step of Fendler et al. (2026), section 4.2: sample, partition, relabel.
     """
@@ -126,7 +129,7 @@ def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosteri
         return sample_locally(replace(silo, threads=cores(threads), progress=report))
 
 
-@command(settings={"ledger": Path, "table_name": str}, hides_cells=True)
+@cli.command(settings={"ledger": Path, "table_name": str}, hides_cells=True)
 def release_command(
     table: Path | None = None,
     *,
@@ -147,7 +150,7 @@ def release_command(
     force: bool = False,
     quiet: bool = False,
     **counted: Any,
-) -> Shown:
+) -> cli.Shown:
     """Cluster one silo's rows and write what its policy releases, for its data officer.
 
     Columns that the study does not name are ignored. With --draws, write what the policy releases
@@ -170,63 +173,67 @@ def release_command(
     """
     if (out is None) != dry_run:
         raise typer.BadParameter("give --out DIR for the release, or --dry-run to see it first")
-    rules = find_policy(policy or "default")
+    rules, counted["is_counted"] = find_policy(policy or "default"), out is not None
     if out is not None:
         check_target(out, force=force)
     if draws is not None:
-        if rows is None:
-            raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
-        where, words = (weights, split(parameters), None), by_column("--transform", transform)
-        plan, made = read_elsewhere(draws, silo, rules, where, rows={silo: rows}, transforms=words)
-        account = None
-        if out is not None:
-            cells = hashlib.sha256(draws.read_bytes()).hexdigest()
-            digests = ledgers.Digests(cells, cells, {"draws": cells})
-            account = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
-        return _write_release(made, plan, account, out, force=force)
-    if table is None or study is None:
+        where = weights, cli.split(parameters), None
+        counted["transforms"] = cli.by_column("--transform", transform)
+        plan, made, account = _release_of_draws(draws, silo, rules, rows, where, **counted)
+        last = []
+    elif table is not None and study is not None:
+        counted |= {"silo_column": silo_column, "frequency": frequency}
+        opened = _open_for_release(table, study, silo, rules, **counted)
+        sampler = replace(opened, checkpoint=checkpoint)
+        made = release_of(sampler, sample_rows(sampler, threads, quiet=quiet), inside=True)
+        plan, account, last = opened.study, opened.account, cli.tell_checkpoint(checkpoint)
+    else:
         raise typer.BadParameter("give TABLE and --study STUDY, or --draws FILE")
-    plan = read_study(study)
-    # before hours of sampling
-    check_study(plan, rules, silo)
-    check_tier(plan.tier, rules, silo)
-    counted |= {"silo_column": silo_column, "frequency": frequency, "is_counted": out is not None}
-    own = replace(open_site(table, plan, silo, policy=rules, **counted)[0], checkpoint=checkpoint)
-    made = release_of(own, sample_rows(own, threads, quiet=quiet), inside=True)
-    shown = _write_release(made, plan, own.account, out, force=force)
-    return shown._replace(last="\n".join([*tell_checkpoint(checkpoint), shown.last]))
-
-
-def read_elsewhere(
-    path: Path, silo: str, rules: Policy, where: Any, **about: Any
-) -> tuple[Study, Release]:
-    """Return a study of this silo alone, and what may leave of its draws.
-
-    `where` and `about` are those of `sum_up_draws`.
-    """
-    about |= {"prior": {}, "policy": rules}
-    about["tier"] = "draws" if "draws" in rules.tiers else "summary"
-    plan, (made,), _ = sum_up_draws({silo: path}, where, **about)
-    return plan, made
-
-
-def _write_release(
-    made: Release, plan: Study, account: ledgers.Account | None, out: Path | None, *, force: bool
-) -> Shown:
-    """Write a release, and count it; or only show it."""
-    schema = plan.table_schema
     if out is None or account is None:
-        last = "Nothing was written. Details above may name counts that must not leave."
-        return _show_release(made, schema, last)
+        last.append("Nothing was written. Details above may name counts that must not leave.")
+        return _show_release(made, plan.table_schema, "\n".join(last))
     leaving = replace(made, checks=outgoing(made.checks))
     ledgers.note_left(account, Release.__name__)
-    files = write_release(leaving, out, schema, force=force)
-    last = f"Release: {out}\nCounted in: {account.path}"
-    return _show_release(leaving, schema, last, files=files)
+    files = write_release(leaving, out, plan.table_schema, force=force)
+    last += [f"Release: {out}", f"Counted in: {account.path}"]
+    return _show_release(leaving, plan.table_schema, "\n".join(last), files=files)
 
 
-@command()
-def inspect_command(folder: Path) -> Shown:
+def _open_for_release(table: Path, study: Path, silo: str, rules: Policy, **where: Any) -> Silo:
+    """Open a silo whose policy allows the study: refused before hours of sampling."""
+    plan = read_study(study)
+    check_study(plan, rules, silo)
+    check_tier(plan.tier, rules, silo)
+    return open_site(table, plan, silo, policy=rules, **where)[0]
+
+
+def _release_of_draws(
+    draws: Path,
+    silo: str,
+    rules: Policy,
+    rows: int | None,
+    where: tuple[str, list[str] | None, None],
+    *,
+    transforms: dict[str, str],
+    is_counted: bool,
+    **counted: Any,
+) -> tuple[Study, Release, ledgers.Account | None]:
+    """Sum up draws: a study of this silo alone, what may leave, and what counts it."""
+    if rows is None:
+        raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
+    tier = "draws" if "draws" in rules.tiers else "summary"
+    stated: dict[str, Any] = {"rows": {silo: rows}, "transforms": transforms, "prior": {}}
+    plan, (made,), _ = sum_up_draws({silo: draws}, where, policy=rules, tier=tier, **stated)
+    if not is_counted:
+        return plan, made, None
+    cells = hashlib.sha256(draws.read_bytes()).hexdigest()
+    digests = ledgers.Digests(cells, cells, {"draws": cells})
+    account = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
+    return plan, made, account
+
+
+@cli.command()
+def inspect_command(folder: Path) -> cli.Shown:
     """Explain a release in plain words, and what a recipient could infer from it.
 
     Parameters
@@ -241,8 +248,8 @@ def inspect_command(folder: Path) -> Shown:
     return _show_release(*read_release(folder), last)
 
 
-def _show_release(release: Release, schema: Schema, last: str, **more: object) -> Shown:
-    """Return what a release holds and what follows from it, after whatever `more` there is."""
+def _show_release(release: Release, schema: Schema, last: str, **more: object) -> cli.Shown:
+    """A release and what follows from it, with `more` for programs."""
     notes = explain(release, schema)
     record = {
         "silo": release.silo,
@@ -261,10 +268,10 @@ def _show_release(release: Release, schema: Schema, last: str, **more: object) -
     parts.append(frame_view(sizes))
     for heading, sentences in notes.items():
         parts += [Text(heading, style="bold"), *(Text(f"- {each}") for each in sentences), Text()]
-    return Shown(record | more, Group(*parts), last)
+    return cli.Shown(record | more, Group(*parts), last)
 
 
-@command()
+@cli.command()
 def ledger_command(
     *,
     ledger: Path | None = None,
@@ -272,7 +279,7 @@ def ledger_command(
     table_name: str | None = None,
     allow: str | None = None,
     new_version: bool = False,
-) -> Shown:
+) -> cli.Shown:
     """Show which studies have used which tables, and let their owner allow another.
 
     Parameters
@@ -293,25 +300,25 @@ def ledger_command(
     name = table_name or (str(data.resolve()) if data else None)
     if allow is not None:
         study = allow if DIGEST.fullmatch(allow) else digest(read_study(allow))
-        found = ledgers.allow_study(path, study, name)
+        content = ledgers.allow_study(path, study, name)
     elif new_version:
-        found = ledgers.begin_version(path, name)
+        content = ledgers.begin_version(path, name)
     else:
-        found = read_ledger(path)
-    record = {"ledger": path, "tables": found.model_dump(mode="json")["tables"]}
-    view = Group(*(part for table in found.tables for part in _table_view(table)))
-    if not found.tables:
+        content = read_ledger(path)
+    record = {"ledger": path, "tables": content.model_dump(mode="json")["tables"]}
+    view = Group(*(part for table in content.tables for part in _table_view(table)))
+    if not content.tables:
         view = Group(Text("Nothing has left, as far as this ledger knows."))
-    return Shown(record, view, f"Ledger: {path}")
+    return cli.Shown(record, view, f"Ledger: {path}")
 
 
 def _table_view(table: Table) -> list[RenderableType]:
     heads = ["version", "study", "title", "silo", "policy", "first", "what left"]
     lines = [
-        (number, one.study[:SHOWN], one.title, one.silo, one.policy, one.since[:10],
-         ", ".join(REPLY_NAMES.get(record, record) for record in one.left))
+        (number, entry.study[:SHOWN], entry.title, entry.silo, entry.policy, entry.since[:10],
+         ", ".join(REPLY_NAMES.get(record, record) for record in entry.left))
         for number, version in enumerate(table.versions, start=1)
-        for one in version.studies
+        for entry in version.studies
     ]  # fmt: skip
     parts: list[RenderableType] = [Text(printable(table.name), style="bold")]
     if table.versions and not table.counted.studies:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from silomix.errors import DataError
+from silomix.model.reading import read_table
 
 COLUMNS = ("condition", "code", "vocabulary", "include_descendants", "description")
 YES, NO = {"true", "yes", "1"}, {"false", "no", "0", ""}
@@ -24,14 +24,14 @@ class Code:
     Attributes
     ----------
     condition, code : as they are spelled in the list, without spaces around them.
-    place : place of the code in the list, such as "line 2".
+    place : place of the code in the list, such as "data row 2".
     vocabulary : the code system, or "" if the list does not have it.
     include_descendants : whether all concepts below it count too (OMOP).
 
     Examples
     --------
     >>> from silomix import ehr
-    >>> ehr.Code("asthma", "317009", "line 2", include_descendants=True).condition
+    >>> ehr.Code("asthma", "317009", "row 1", include_descendants=True).condition
     'asthma'
     """
 
@@ -54,7 +54,7 @@ class CodeList:
     Examples
     --------
     >>> from silomix import ehr
-    >>> codes = (ehr.Code("asthma", "J45", "line 2"), ehr.Code("asthma", "J46", "line 3"))
+    >>> codes = (ehr.Code("asthma", "J45", "row 1"), ehr.Code("asthma", "J46", "row 2"))
     >>> ehr.CodeList("codes.csv", codes).conditions
     ('asthma',)
     """
@@ -76,7 +76,7 @@ def read_codes(codes: Codes) -> CodeList:
 
     Parameters
     ----------
-    codes : the path of a CSV file with the columns condition and code, and if wanted vocabulary,
+    codes : the path of a table with the columns condition and code, and if wanted vocabulary,
         include_descendants (true or false) and description; or a mapping from each condition to
         its codes, or its only one.
 
@@ -127,27 +127,19 @@ def _from_mapping(codes: Mapping[str, Iterable[str | int] | int]) -> CodeList:
 
 
 def _from_file(path: Path) -> CodeList:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [name.strip().casefold() for name in next(reader, [])]
-            lines = [(reader.line_num, cells) for cells in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read: {error}; give a CSV file in UTF-8") from None
+    table = read_table(path).to_pandas()
+    header = [name.strip().casefold() for name in table.columns]
     unique = len(set(header)) == len(header)
     if not (unique and {"condition", "code"} <= set(header) <= set(COLUMNS)):
         raise DataError(
             f"{path}: the first line of the code list is {','.join(header)!r}; it must name the "
             f"columns condition and code, and of {', '.join(COLUMNS[2:])} those there are, once"
         )
+    cells = table.set_axis(header, axis=1).astype(object).fillna("").map(str.strip)
     entries, problems = [], []
-    for end, cells in lines:
-        place = f"line {end - ''.join(cells).count(chr(10))}"
-        row = dict(zip(header, map(str.strip, cells), strict=False))
-        below = row.get("include_descendants", "").casefold()
-        if any(row.values()) and len(cells) != len(header):
-            problems.append(f"{place}: {len(cells)} cells, where the first line has {len(header)}")
-        elif below not in YES | NO:
+    for number, row in enumerate(cells.to_dict("records"), start=1):
+        place, below = f"data row {number}", row.get("include_descendants", "").casefold()
+        if below not in YES | NO:
             problems.append(f"{place}: include_descendants is {below!r}; write true or false")
         elif any(row.values()):
             vocabulary = row.get("vocabulary", "")

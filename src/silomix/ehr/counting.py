@@ -310,15 +310,14 @@ def _check_meeting(lost: Counter[str], unlisted: Sequence[str], where: str) -> N
 
 def _conditions(connection: Connection, names: Sequence[str], people: int) -> pd.DataFrame:
     """People and events by condition."""
-    rows = connection.execute(
-        "SELECT condition, count(*), sum(events)::BIGINT FROM flags "
+    counted = connection.execute(
+        "SELECT condition, count(*) AS people, sum(events)::BIGINT AS events FROM flags "
         "JOIN outcomes USING (person) WHERE reason IS NULL GROUP BY condition"
-    ).fetchall()
-    counts_of = {position: counts for position, *counts in rows}
-    lines = [(name, *counts_of.get(position, (0, 0))) for position, name in enumerate(names)]
-    frame = pd.DataFrame(lines, columns=["condition", "people", "events"])
-    frame.insert(2, "prevalence", frame["people"] / people)
-    return frame
+    ).df()
+    counts = counted.set_index("condition").reindex(range(len(names)), fill_value=0)
+    counts.insert(1, "prevalence", counts["people"] / people)
+    counts.insert(0, "condition", names)
+    return counts.reset_index(drop=True)
 
 
 def _finish(connection: Connection, request: Request) -> pd.DataFrame | None:

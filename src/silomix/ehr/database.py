@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from silomix.errors import DataError, MissingDependency, SettingsError
-from silomix.model.reading import SEPARATORS, check_columns, read_table
+from silomix.model.reading import SEPARATORS, check_columns, read_table, spell
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:
@@ -332,4 +332,4 @@ def _as_arrow(frame: nw.DataFrame[Any]) -> pyarrow.Table:
 
 
 def _as_text(value: object) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return value if isinstance(value, str) else spell(value)

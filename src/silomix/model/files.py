@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import glob
+import logging
 import os
 import secrets
 import stat
@@ -140,6 +141,15 @@ def _open_file(path: str, flags: int) -> int:
 def private_folder(path: Path) -> None:
     """Make a folder that only its owner may open; one that exists keeps its rights."""
     path.mkdir(mode=OWNERS_FOLDER, parents=True, exist_ok=True)
+
+
+def log_file(path: Path) -> logging.Handler:
+    """Handler that writes to a file which only its owner may open, made with its folder."""
+    private_folder(path.parent)
+    private_file(path)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    return handler
 
 
 def private_file(path: Path) -> None:

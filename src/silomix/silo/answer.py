@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Reals
     from silomix.model.draws import MatchedDraws
+    from silomix.study import Study
+    from silomix.study.policy import Policy
 
 # Stands where a chain's number would, far from any.
 POLISH_STREAM = 1 << 20
@@ -97,12 +99,7 @@ def permit(query: messages.Query, silo: Silo) -> None:
     many times.
     """
     check_study(silo.study, silo.policy, silo.name)
-    kind = LIMITED.get(type(query))
-    if kind is not None and getattr(silo.policy.exchanges, kind) == 0:
-        raise PolicyRefusal(
-            f"{silo.name}: its policy does not allow {kind}; its owner can change "
-            f"exchanges.{kind} in the policy file, or the study can do without"
-        )
+    check_kind(type(query), silo.policy, silo.name)
     shared = silo.store.shared
     if isinstance(query, messages.LogLikelihood) and (shared is None or shared.key != query.shared):
         raise PolicyRefusal(
@@ -119,6 +116,27 @@ def permit(query: messages.Query, silo: Silo) -> None:
                 _check_shown(release, silo)
     check_cost(question_cost(query, silo), silo, f"answering {type(query).__name__}")
     _count(query, silo)
+
+
+def check_kind(question: type, policy: Policy, silo: str) -> None:
+    """Refuse a kind of question of which the policy allows none."""
+    kind = LIMITED.get(question)
+    if kind is not None and getattr(policy.exchanges, kind) == 0:
+        raise PolicyRefusal(
+            f"{silo}: its policy does not allow {kind}; its owner can change "
+            f"exchanges.{kind} in the policy file, or the study can do without"
+        )
+
+
+def check_allowed(study: Study, policy: Policy, silo: str) -> None:
+    """Refuse a study that the policy does not let the silo answer to its end, before any work."""
+    check_study(study, policy, silo)
+    if study.strategy == "consensus":
+        check_tier(study.tier, policy, silo)
+    asked = study.questions | ({messages.PolishRound.__name__} if study.most_rounds else set())
+    for question in LIMITED:
+        if question.__name__ in asked:
+            check_kind(question, policy, silo)
 
 
 def _check_shown(release: messages.Release, silo: Silo) -> None:

@@ -5,6 +5,7 @@ Its silos answer from draws, and from log-likelihoods that their owners wrote.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -128,18 +129,15 @@ def combine(
     word: Any = getattr(aggregation, "method", aggregation)
     one_of("aggregation", word, AGGREGATIONS)
     # nobody has rows here to ask about
-    unasked = [name for name, one in MATCHINGS.items() if not one.record().asks(2)]
+    unasked = [name for name, method in MATCHINGS.items() if not method.record().asks(2)]
     one_of("matching", getattr(matching, "method", matching), unasked)
     check_keywords(None, settings, OTHERS)
     if not check_mapping("draws", draws, "silo"):
         raise DataError("there are no draws; give those of at least one silo")
     rows = check_mapping("rows", rows, "silo")
     transforms = check_mapping("transforms", transforms, "parameter")
-    prior = check_mapping("prior", prior, "parameter")
-    for name, law in prior.items():
-        if not _is_normal(law):
-            text = f"{{prior}} of {quote(name)} is {quote(law)}; give its mean, and an sd above 0"
-            raise SettingsError(text, prior=...)
+    laws = check_mapping("prior", prior, "parameter").items()
+    prior = {name: _check_normal(name, law) for name, law in laws}
     options = AGGREGATIONS[word].record()
     if options.asks(len(draws)):
         if not log_likelihood:
@@ -160,17 +158,19 @@ def combine(
         **settings,
     )
     posterior = run_study(study, GivenDraws(study, releases, log_likelihood or {}))
-    found = posterior.diagnostics
-    return replace(posterior, diagnostics=replace(found, notes=(*notes, *found.notes)))
+    diagnostics = posterior.diagnostics
+    judged = replace(diagnostics, notes=(*notes, *diagnostics.notes))
+    return replace(posterior, diagnostics=judged)
 
 
-def _is_normal(law: Any) -> bool:
-    """Tell whether these are the mean and the standard deviation of a normal distribution."""
-    try:
+def _check_normal(name: str, law: Any) -> tuple[float, float]:
+    """Mean and standard deviation of a parameter's prior; anything else is refused."""
+    with suppress(TypeError, ValueError, OverflowError):
         mean, sd = map(float, law)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return abs(mean) <= LARGEST and 0 < sd <= LARGEST
+        if abs(mean) <= LARGEST and 0 < sd <= LARGEST:
+            return mean, sd
+    text = f"{{prior}} of {quote(name)} is {quote(law)}; give its mean, and an sd above 0"
+    raise SettingsError(text, prior=...)
 
 
 def combine_releases(folders: Sequence[Path], **settings: Any) -> Posterior:
@@ -186,11 +186,11 @@ def combine_releases(folders: Sequence[Path], **settings: Any) -> Posterior:
             advice = "give one of each silo, made with silomix release --draws"
             raise SettingsError(f"{folder}, a release of {release.silo!r}, {problem}; {advice}")
         model = PooledModel(WHOLE, make_family(schema, WHOLE), int(settings.get("seed", 0)))
-        weights, own = release.weights, release.parameters
-        if weights is None or own is None:
+        weights, parameters = release.weights, release.parameters
+        if weights is None or parameters is None:
             rng = np.random.default_rng([model.seed, len(draws)])
-            weights, own = release_draws(release, REMADE, model, 1, rng)
-        values, names = model.family.describe(own), [name for name, _ in model.family.names()]
+            weights, parameters = release_draws(release, REMADE, model, 1, rng)
+        values, names = model.family.describe(parameters), [n for n, _ in model.family.names()]
         draws[release.silo] = {"weights": weights, "parameters": values, "names": names}
         rows[release.silo], judged[release.silo] = release.rows, release.diagnostics
     posterior = combine(draws, rows=rows, **settings)
@@ -207,10 +207,7 @@ class GivenDraws:
     """
 
     def __init__(
-        self,
-        study: Study,
-        releases: Sequence[messages.Release],
-        functions: Mapping[str, LogDensity],
+        self, study: Study, releases: Sequence[Release], functions: Mapping[str, LogDensity]
     ) -> None:
         self.names = study.silos
         self._releases = dict(zip(study.silos, releases, strict=True))
@@ -220,7 +217,7 @@ class GivenDraws:
     def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
         """Ask every silo one query, or each of the named silos its own."""
         asked = messages.by_silo(query, self.names)
-        return {name: self._answer(name, own) for name, own in asked.items()}
+        return {name: self._answer(name, question) for name, question in asked.items()}
 
     def _answer(self, name: str, query: Query) -> Any:
         match query:
@@ -239,18 +236,19 @@ class GivenDraws:
         raise NotImplementedError(type(query).__name__)
 
     def _value(self, name: str, weights: Floats, parameters: Floats) -> float:
-        """Return the mean of a silo's function over draws."""
+        """Mean of a silo's function over draws."""
         family = self._model.family
         described = np.moveaxis(np.asarray(family.describe(parameters)), -1, 0)
         names = [variable.name for variable in family.variables]
         shares = weights / weights.sum(axis=1, keepdims=True)
-        found = np.asarray(self._functions[name](shares, dict(zip(names, described, strict=True))))
-        if found.shape != (len(weights),) or not np.isfinite(found).all():
+        by_name = dict(zip(names, described, strict=True))
+        values = np.asarray(self._functions[name](shares, by_name))
+        if values.shape != (len(weights),) or not np.isfinite(values).all():
             raise DataError(
-                f"{name}: its log_likelihood returned an array of shape {found.shape}, or "
+                f"{name}: its log_likelihood returned an array of shape {values.shape}, or "
                 f"infinities; it must return a finite number for each of {len(weights)} draws"
             )
-        return float(found.mean())
+        return float(values.mean())
 
 
 def sum_up_draws(
@@ -268,43 +266,44 @@ def sum_up_draws(
 
     Parameters are those of `combine`; `where` is `weights`, `parameters` and `component`.
     """
-    read = {silo: given_draws.read_draws(own, silo, *where) for silo, own in draws.items()}
-    first, names = next((silo, one.names) for silo, one in read.items())
-    for silo, one in read.items():
-        if sorted(one.names) != sorted(names):
-            found = f"the parameters of {first!r} are {quoted(names)}, of {silo!r} "
-            raise DataError(f"{found}{quoted(one.names)}; give the same ones")
-        same = [one.names.index(name) for name in names]
-        read[silo] = one._replace(names=names, values=one.values[..., same])
+    read = {silo: given_draws.read_draws(each, silo, *where) for silo, each in draws.items()}
+    first, names = next((silo, each.names) for silo, each in read.items())
+    for silo, each in read.items():
+        if sorted(each.names) != sorted(names):
+            theirs = f"the parameters of {first!r} are {quoted(names)}, of {silo!r} "
+            raise DataError(f"{theirs}{quoted(each.names)}; give the same ones")
+        order = [each.names.index(name) for name in names]
+        read[silo] = each._replace(names=names, values=each.values[..., order])
     check_named("rows", rows, read)
     check_named("transforms", transforms, names)
     check_named("prior", prior, names)
     words = {}
     for place, name in enumerate(names):
-        everywhere = [one.values[..., place] for one in read.values()]
-        word = transforms.get(name)
-        guessed = word is None
-        words[name] = given_draws.guess_transform(everywhere) if guessed else str(word)[:LONGEST]
+        everywhere = [each.values[..., place] for each in read.values()]
+        guess, chosen = given_draws.guess_transform, transforms.get(name)
+        words[name] = guess(everywhere) if chosen is None else str(chosen)[:LONGEST]
         one_of("transforms", words[name], TRANSFORMS)
     settings = {"alpha": WHOLE.alpha, "fractionate": WHOLE.fractionate, **settings}
     clusters, counted, spare = {}, {}, {}
-    for silo, one in read.items():
-        free = given_draws.transform(one, words, smallest, silo)
-        own = clusters[silo] = given_draws.drop_empty(free, smallest, silo)
-        spare[silo] = len(free.shares) - len(own.shares)
+    for silo, each in read.items():
+        free = given_draws.transform(each, words, smallest, silo)
+        kept = clusters[silo] = given_draws.drop_empty(free, smallest, silo)
+        spare[silo] = len(free.shares) - len(kept.shares)
         if silo in rows:
-            counted[silo] = min(at_least("rows", rows[silo], len(own.shares)), MOST_ROWS)
+            counted[silo] = min(at_least("rows", rows[silo], len(kept.shares)), MOST_ROWS)
         else:
-            counted[silo] = given_draws.count_rows(own, float(settings["alpha"]), silo)
+            counted[silo] = given_draws.count_rows(kept, float(settings["alpha"]), silo)
     variables = find_units(clusters, counted, words, prior)
     study = make_study(Schema(variables), list(clusters), polish=0, **settings)
     family = study.pooled_model.family
-    about: dict[str, Any] = {"policy": policy, "tier": study.tier, "study": digest(study)}
-    releases = []
-    for place, silo in enumerate(study.silos):
-        given = clusters[silo], family, counted[silo], silo
-        releases.append(given_draws.release_given(*given, place=place, **about))
-    said = {
+    shared: dict[str, Any] = {"policy": policy, "tier": study.tier, "study": digest(study)}
+    releases = [
+        given_draws.release_given(
+            clusters[silo], family, counted[silo], silo, place=place, **shared
+        )
+        for place, silo in enumerate(study.silos)
+    ]
+    notes = {
         "Judging by the range of their draws, these were treated as normal: {}.": [
             f"{word} {n}" for n, word in words.items() if n not in transforms and word != "none"
         ],
@@ -318,7 +317,7 @@ def sum_up_draws(
             f"{count} in {silo!r}" for silo, count in spare.items() if count
         ],
     }
-    return study, releases, [text.format(listing(of)) for text, of in said.items() if of]
+    return study, releases, [text.format(listing(of)) for text, of in notes.items() if of]
 
 
 def check_named(
@@ -339,7 +338,7 @@ def find_units(
     words: Mapping[str, str],
     prior: Mapping[str, tuple[float, float]],
 ) -> tuple[Variable, ...]:
-    """Return the study's variables, with a location and a scale for each parameter.
+    """Variables of the study, with a location and a scale for each parameter.
 
     The scale is √(rows × posterior variance), which is what one row tells: the median over rows.
 
@@ -348,18 +347,18 @@ def find_units(
     clusters, rows : by silo, its clusters in free coordinates, and its rows.
     words, prior : by parameter, its transform, and its prior if that is known.
     """
-    members = np.concatenate([rows[silo] * one.shares for silo, one in clusters.items()])
-    stacked = [one.stacked[1] for one in clusters.values()]
+    members = np.concatenate([rows[silo] * each.shares for silo, each in clusters.items()])
+    stacked = [each.stacked[1] for each in clusters.values()]
     means = np.concatenate([part.mean(axis=0) for part in stacked])
     variances = np.concatenate([part.var(axis=0) for part in stacked])
     locations = np.average(means, axis=0, weights=members)
-    told = members[:, None] * variances
-    scales = np.sqrt(np.quantile(told, 0.5, axis=0, method="inverted_cdf", weights=members))
-    found = []
+    of_a_row = members[:, None] * variances
+    scales = np.sqrt(np.quantile(of_a_row, 0.5, axis=0, method="inverted_cdf", weights=members))
+    variables = []
     for name, word, location, scale in zip(words, words.values(), locations, scales, strict=True):
         if not scale > 0:
             raise DataError(f"{name!r} is the same in all draws of a cluster; leave it out")
-        about: dict[str, Any] = {"location": float(location), "scale": float(scale)}
-        stated = tuple(prior.get(name, ()))
-        found.append(Variable(name, (), "parameter", transform=word, prior=stated, **about))
-    return tuple(found)
+        units: dict[str, Any] = {"location": float(location), "scale": float(scale)}
+        law = tuple(prior.get(name, ()))
+        variables.append(Variable(name, (), "parameter", transform=word, prior=law, **units))
+    return tuple(variables)

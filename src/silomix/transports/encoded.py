@@ -101,12 +101,12 @@ class EncodedSilos:
         start, queries, replies = time.monotonic(), by_silo(query, self.names), dict[str, Any]()
         self.asked += 1
         questions = {}
-        for name, one in queries.items():
-            kept = self.find(self.asked, name, one)
+        for name, each in queries.items():
+            kept = self.find(self.asked, name, each)
             if kept is not None:
                 replies[name] = kept
             else:
-                questions[name] = self.pack(Envelope(digest(self.study), name, self.asked), one)
+                questions[name] = self.pack(Envelope(digest(self.study), name, self.asked), each)
         received = 0
         for name, answer in self.carry(questions) if questions else ():
             replies[name] = self._accept(name, queries[name], answer)
@@ -127,7 +127,7 @@ class EncodedSilos:
         return {name: replies[name] for name in queries}
 
     def find(self, number: int, silo: str, query: Query) -> Any:
-        """Return a silo's answer to a question, or None where the journal has none.
+        """A silo's answer to a question; None where the journal has none.
 
         Raises
         ------
@@ -185,7 +185,7 @@ class EncodedSilos:
 
 
 def respond(question: bytes, silo: Silo) -> bytes:
-    """Return the message that answers a question, in the silo; a refusal is an answer.
+    """Answer a question in the silo, both as bytes; a refusal is an answer.
 
     Raises
     ------

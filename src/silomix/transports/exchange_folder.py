@@ -1,4 +1,4 @@
-"""An exchange folder: what is where in it, how its names are made, and whose study it is.
+"""A study by file: what is where in an exchange folder, and the coordinator's side of it.
 
 ::
 
@@ -10,25 +10,32 @@
 
 A silo's folder has its number in the roster, which nobody else has, and of its name only letters
 and digits that every computer can write.
+
+The coordinator needs no memory of its own. It is deterministic, so run again it asks the same
+questions in the same order: those that are answered on disk are answered from there, and the first
+that is not is where it stops.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
-from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
-from silomix.messages.container import LARGEST_HEAD, read_json
+from silomix.errors import FileError, MessageError, OpenQuestion, SettingsError, StudyMismatch
+from silomix.messages import REFUSALS, Query, Received, ShareReleases
+from silomix.messages.container import LARGEST_HEAD, Envelope, digest_record, read_json, write_json
+from silomix.messages.folder import message_files, read, write_folder
 from silomix.model.files import read_file, replace_file, writing
 from silomix.model.sentences import printable_lines
 from silomix.study import Study, digest
+from silomix.transports.encoded import EncodedSilos, NoAnswer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+Message = tuple[Envelope, Any]
 
 FORMAT = "silomix exchange 2"
 README, STUDY = "README.txt", "study.json"
@@ -36,6 +43,12 @@ QUESTIONS, ANSWERS = "questions", "answers"
 FOR = "for-"
 LONGEST_SLUG = 30
 QUESTION = re.compile(r"([0-9]{4,9})-([a-z]+(?:-[a-z]+)*)", re.ASCII)
+
+# In the envelope of a question to all silos, where the silo's name would be.
+EVERYONE = ""
+
+# What to do about a refusal, whatever its code.
+REFUSED = "ask its owner to fix what its log says, and to answer with --again; or ask for less"
 
 README_TEXT = """\
 A silomix study by file{title}
@@ -56,23 +69,19 @@ the silo's own folder in answers/ goes back to the coordinator.
 The silos and their folders in answers/:
 {silos}
 
-A silo answers all its open questions with
+A silo answers all its open questions, from its own table, by the study file that it agreed to and
+its own policy; the coordinator then asks the next question, or writes the results:
 
     silomix answer FOLDER --silo NAME --data TABLE --study STUDY --policy POLICY
-
-where FOLDER is this folder, TABLE the silo's own table, STUDY the study file that the silo agreed
-to, and POLICY its own rules about what may leave.
-The coordinator then runs
-
     silomix coordinate study.toml --exchange FOLDER --out RESULTS
 
-which asks the next question, or writes the results if there is none. Either can be stopped at any
-moment and run again. If a file was changed, it is refused and named: bring it again, unchanged.
+Either can be stopped at any moment and run again. If a file was changed, it is refused and named:
+bring it again, unchanged.
 """
 
 
 def silo_folder(silos: Sequence[str], name: str) -> str:
-    """Return the name of a silo's folders: "01-north"."""
+    """Name of a silo's folders: "01-north"."""
     width = max(2, len(str(len(silos))))
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     slug = re.sub("[^a-z0-9]+", "-", plain)[:LONGEST_SLUG].strip("-")
@@ -80,17 +89,17 @@ def silo_folder(silos: Sequence[str], name: str) -> str:
 
 
 def question_folder(number: int, kind: str) -> str:
-    """Return the name of a question's folders: "0001-sample-locally" for `SampleLocally`."""
+    """Name of a question's folders: "0001-sample-locally" for `SampleLocally`."""
     return f"{number:04}-{spelled(kind).replace(' ', '-')}"
 
 
 def spelled(kind: str) -> str:
-    """Return a kind of message in words: "sample locally" for `SampleLocally`."""
+    """Kind of message in words: "sample locally" for `SampleLocally`."""
     return " ".join(re.findall("[A-Z][a-z]*", kind)).lower()
 
 
 def find_questions(folder: Path) -> list[tuple[int, Path]]:
-    """Return the questions' numbers and folders, in order; what is none of them is passed over.
+    """Numbers and folders of the questions, in order; other files are passed over.
 
     Raises
     ------
@@ -106,7 +115,7 @@ def find_questions(folder: Path) -> list[tuple[int, Path]]:
 
 
 def question_to(silo_folder: str, question: Path) -> Path | None:
-    """Return where in a question's folder the one to a silo is, None where it is not asked.
+    """Folder of a question to one silo; None where it is not asked.
 
     Raises
     ------
@@ -114,13 +123,13 @@ def question_to(silo_folder: str, question: Path) -> Path | None:
         When it is a link.
     """
     if any(question.glob(f"{FOR}*")):
-        own = inner_folder(question, f"{FOR}{silo_folder}")
-        return own if own.is_dir() else None
+        inner = inner_folder(question, f"{FOR}{silo_folder}")
+        return inner if inner.is_dir() else None
     return question
 
 
 def inner_folder(exchange: Path, *names: str) -> Path:
-    """Return a folder of an exchange, there or not yet.
+    """Path of a folder of an exchange, there or not yet; a link is refused.
 
     Raises
     ------
@@ -136,11 +145,6 @@ def inner_folder(exchange: Path, *names: str) -> Path:
                 "and bring the folder itself, if there is one"
             )
     return path
-
-
-def lies_in(path: Path, folder: Path) -> bool:
-    """Tell whether a path is a folder or anything in it, links followed."""
-    return path.resolve().is_relative_to(folder.resolve())
 
 
 def open_exchange(folder: Path, study: Study) -> None:
@@ -168,21 +172,20 @@ def open_exchange(folder: Path, study: Study) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         # the study first: it is what makes the folder an exchange, and the rest is made again
         if is_new:
-            replace_file(folder / STUDY, _study_text(study), alone=True)
+            head: dict[str, Any] = {"format": FORMAT, "silomix": metadata.version("silomix")}
+            head |= {
+                "digest": digest(study),
+                "study": study.model_dump(mode="json", exclude_none=True),
+            }
+            replace_file(folder / STUDY, write_json(head, indent=1), alone=True)
         if not (folder / README).exists():
             replace_file(folder / README, readme(study).encode(), alone=True)
         for part in (QUESTIONS, ANSWERS):
             (folder / part).mkdir(exist_ok=True)
 
 
-def _study_text(study: Study) -> bytes:
-    settings = study.model_dump(mode="json", exclude_none=True)
-    head = {"format": FORMAT, "silomix": metadata.version("silomix"), "digest": digest(study)}
-    return json.dumps(head | {"study": settings}, indent=1, ensure_ascii=False).encode()
-
-
 def read_exchange(folder: Path) -> Study:
-    """Return the study of an exchange folder.
+    """Read the study of an exchange folder.
 
     Raises
     ------
@@ -206,7 +209,7 @@ def read_exchange(folder: Path) -> Study:
 
 
 def readme(study: Study) -> str:
-    """Return what the folder says of itself to people."""
+    """Text for people about the folder and the study."""
     silos = "\n".join(f"    {silo_folder(study.silos, name)}    {name}" for name in study.silos)
     title = f": {' '.join(study.title.split())}" if study.title else ""
     asked = "\n".join(f"    - {line}" for line in asked_for(study))
@@ -215,12 +218,12 @@ def readme(study: Study) -> str:
 
 
 def asked_for(study: Study) -> list[str]:
-    """Return what a study asks of a silo, in words."""
+    """What a study asks of a silo, in words."""
     return [words for words, _ in _questions(study)]
 
 
 def expected_questions(study: Study) -> int | None:
-    """Return how many questions a study asks, at most; None where nobody can say."""
+    """Most questions that a study asks; None where nobody can say."""
     numbers = [number for _, number in _questions(study)]
     return None if None in numbers else sum(filter(None, numbers))
 
@@ -239,3 +242,143 @@ def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
         words = "counts or sums in each cluster, of labels drawn at random, once a round"
         yield f"{words}: {most}{study.most_rounds} rounds", study.most_rounds
     yield "nothing more: it finds the final clusters of its rows, and keeps them", 1
+
+
+class Unanswered(OpenQuestion):
+    """A question that is not yet answered by everyone.
+
+    Attributes
+    ----------
+    number, kind : of the question.
+    about : how many questions the study asks in all, if that can be said.
+    folder : of the exchange.
+    missing : for each silo that has not answered, its folder in `answers`.
+    refused : for each silo that refused, the code.
+    """
+
+    def __init__(self, number: int, kind: str, about: int | None, folder: Path) -> None:
+        super().__init__()
+        self.number, self.kind, self.about, self.folder = number, kind, about, folder
+        self.missing: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+
+    def __str__(self) -> str:
+        todo = [f"{name} {state}; {do}" for name, state, do in self.todo()]
+        command = f"silomix answer {self.folder} --silo NAME --data TABLE --study STUDY"
+        lines = [f"{self.heading} is open. In each silo below: {command} --policy POLICY", *todo]
+        return "\n  - ".join(lines)
+
+    @property
+    def heading(self) -> str:
+        """Which question it is, of about how many."""
+        of = f" of about {self.about}" if self.about else ""
+        return f"question {self.number}{of}: {spelled(self.kind)}"
+
+    def todo(self) -> list[tuple[str, str, str]]:
+        """Silos that must do something: their names, how they stand, and what to do."""
+        carried = f"carry {self.folder / QUESTIONS} and study.json to it; bring back {ANSWERS}/"
+        open_in = [(name, "has not answered", carried + to) for name, to in self.missing.items()]
+        refused = [
+            (name, f"refused: {REFUSALS[code]}", REFUSED) for name, code in self.refused.items()
+        ]
+        return open_in + refused
+
+
+class FileExchange:
+    """Silos that answer by file; satisfies `silomix.messages.Silos`.
+
+    Parameters
+    ----------
+    folder : of the exchange; made where there is none.
+    study : whose questions these are.
+    """
+
+    def __init__(self, folder: str | Path, study: Study) -> None:
+        self.folder, self.study, self.names = Path(folder), study, study.silos
+        inner_folder(self.folder, QUESTIONS)
+        open_exchange(self.folder, study)
+        self.encoded = EncodedSilos(
+            study,
+            self._carry,
+            pack=lambda *message: message,
+            unpack=self._unpack,
+            refuse=self._refuse,
+        )
+        self._refused: dict[str, str] = {}
+
+    def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
+        """Ask every silo one query, or each of the named silos its own.
+
+        Raises
+        ------
+        OpenQuestion
+            When a silo has yet to answer, or refused to.
+        MessageError
+            When a question or an answer in the folder is not what it should be.
+        """
+        return self.encoded.ask(query)
+
+    def _carry(self, questions: Mapping[str, Message]) -> Iterator[tuple[str, Path | Message]]:
+        """Write the question, and yield the folders of the answers that are there."""
+        envelope, query = next(iter(questions.values()))
+        kind = type(query).__name__
+        name = question_folder(envelope.number, kind)
+        self._pose(name, questions)
+        expected = expected_questions(self.study)
+        waiting = Unanswered(envelope.number, kind, expected, self.folder)
+        self._refused = waiting.refused
+        for silo, (sent, asked) in questions.items():
+            place = silo_folder(self.names, silo)
+            path = inner_folder(self.folder, ANSWERS, place, name)
+            if path.exists():
+                yield silo, path
+            elif isinstance(asked, ShareReleases):
+                # a receipt says nothing that the next answer does not: it is not worth a trip
+                yield silo, (replace(sent, answers=digest_record(asked)), Received())
+            else:
+                waiting.missing[silo] = place
+        if waiting.missing or waiting.refused:
+            raise waiting
+
+    def _refuse(self, error: NoAnswer) -> None:
+        self._refused[error.silo] = error.code
+
+    def _unpack(self, answer: Path | Message) -> Message:
+        return read(answer, study=self.study) if isinstance(answer, Path) else answer
+
+    def _pose(self, name: str, questions: Mapping[str, Message]) -> None:
+        """Write the question, or check that it is there already, to the last byte."""
+        number = self.encoded.asked
+        known = dict(find_questions(self.folder)).get(number)
+        if known is None:
+            # a question to some silos becomes visible to all of them at once
+            write_folder(self.folder / QUESTIONS / name, self._files(questions))
+            return
+        for file, content in self._files(questions):
+            if known.name != name or not _holds(known / file, content):
+                raise MessageError(
+                    f"{known} is not question {number} of this study as it stands: {file} was "
+                    "changed or is damaged, or an earlier answer was replaced, or another version "
+                    "of silomix made it. If it is damaged, delete it: it is written again. To go "
+                    f"on from the answers as they are now, delete the folders {number:04}-... "
+                    f"and later of {QUESTIONS}, and of every silo in {ANSWERS}, and let the silos "
+                    "answer again"
+                )
+
+    def _files(self, questions: Mapping[str, Message]) -> Iterator[tuple[str, bytes]]:
+        """Yield the files of a question, paths and contents; the same question's are the same."""
+        envelope, query = next(iter(questions.values()))
+        same = all(asked is query for _, asked in questions.values())
+        if same and len(questions) == len(self.names):
+            questions = {EVERYONE: (replace(envelope, silo=EVERYONE), query)}
+        for silo, message in questions.items():
+            part = f"{FOR}{silo_folder(self.names, silo)}/" if silo else ""
+            for file, content in message_files(*message, self.study.table_schema).items():
+                yield f"{part}{file}", content
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return read_file(path, len(content) + 1) == content
+    except OSError:
+        return False

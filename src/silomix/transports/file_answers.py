@@ -20,7 +20,7 @@ from silomix.silo.answer import answer_or_refuse, count_answered
 from silomix.silo.ledger import knows
 from silomix.study import digest
 from silomix.transports import exchange_folder
-from silomix.transports.file_exchange import EVERYONE
+from silomix.transports.exchange_folder import EVERYONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

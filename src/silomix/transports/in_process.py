@@ -50,8 +50,6 @@ class InProcess:
         asked = [silo for silo in self.silos if silo.name in queries]
         kind = type(next(iter(queries.values())))
         handler: Callable[[Any, Silo], Any] = self._handlers.get(kind, answer)
-        if self._threads == 1 and kind is not SampleLocally:
-            return {silo.name: handler(queries[silo.name], silo) for silo in asked}
         with ThreadPoolExecutor(max_workers=self._threads) as pool:
             try:
                 replies = {
@@ -62,7 +60,7 @@ class InProcess:
                     finished, waiting = wait(waiting, REPORT_EVERY, FIRST_EXCEPTION)
                     for reply in finished:
                         reply.result()
-                    if isinstance(query, SampleLocally):
+                    if kind is SampleLocally:
                         self._tell()
             except BaseException:
                 self._stop.set()

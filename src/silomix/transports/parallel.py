@@ -76,8 +76,8 @@ class Joblib:
             return {name: answer(query, silo) for name, silo in asked.items()}
         for name, silo in asked.items():
             permit(queries[name], silo)
-        found = self._run(queries, asked)
-        return {name: found[name] for name in asked}
+        replies = self._run(queries, asked)
+        return {name: replies[name] for name in asked}
 
     def _job(self, query: Query, silo: Silo) -> Any:
         # a worker may run in another folder
@@ -93,7 +93,7 @@ class Joblib:
         return delayed(work)(bare, type(query), *values, **sent)
 
     def _scatter(self, value: object) -> object:
-        """Return what to send in the place of something that many questions need.
+        """Stand-in to send for something that many questions need.
 
         joblib shares large arrays among the processes of this machine by itself; on Dask they
         are put on the cluster once.
@@ -108,7 +108,7 @@ class Joblib:
 
     def _run(self, queries: Mapping[str, Query], silos: Mapping[str, Silo]) -> dict[str, Any]:
         """Let a worker answer each silo's question; another, where it died."""
-        found: dict[str, Any] = {}
+        replies: dict[str, Any] = {}
         left, lost = list(silos), None
         for _ in range(CHANCES):
             if not left:
@@ -118,8 +118,8 @@ class Joblib:
             results = (self._parallel or workers(self._jobs))(jobs)
             try:
                 for name, reply, added in results:
-                    found[name], store = own(reply), vars(silos[name].store)
-                    store.update({word: own(value) for word, value in added.items()})
+                    replies[name], store = as_local(reply), vars(silos[name].store)
+                    store.update({word: as_local(value) for word, value in added.items()})
                     self._tell(queries[name])
             except LOST as error:
                 lost = error
@@ -128,13 +128,13 @@ class Joblib:
                 # joblib stops the workers for an error it sees; left alone, it warns of results
                 results.throw(error)
                 raise
-            left = [name for name in left if name not in found]
+            left = [name for name in left if name not in replies]
         if left:
             raise SiloError(
                 f"{', '.join(left)}: the worker died, and so did the next; it may have run out of "
                 "memory: let fewer workers run at a time, or make more silos of fewer rows"
             ) from lost
-        return found
+        return replies
 
     def _tell(self, query: Query) -> None:
         if self._report is not None and isinstance(query, messages.SampleLocally):
@@ -146,7 +146,7 @@ class Joblib:
 
 
 def workers(jobs: int) -> Any:
-    """Return joblib's workers: as many as the caller's `parallel_config` says, or else `jobs`."""
+    """Joblib's workers: as many as the caller's `parallel_config` says, or else `jobs`."""
     with parallel_config() as active:
         chosen = active["n_jobs"]
     return Parallel(
@@ -165,16 +165,16 @@ def work(
     -------
     The silo's name, its reply, and what the question added to its store, by name.
     """
-    silo = replace(bare, shard=own(shard), store=Store())
+    silo = replace(bare, shard=as_local(shard), store=Store())
     store = vars(silo.store)
-    store.update({word: own(value) for word, value in sent.items()})
-    reply = HANDLERS[kind](kind(*map(own, values)), silo)
+    store.update({word: as_local(value) for word, value in sent.items()})
+    reply = HANDLERS[kind](kind(*map(as_local, values)), silo)
     new = {word for word in ADDED if store[word] is not None and sent.get(word) is None}
     return silo.name, reply, {word: store[word] for word in new}
 
 
-def own(value: Any) -> Any:
-    """Return a record or an array as if it had been made here.
+def as_local(value: Any) -> Any:
+    """Copy of a record or an array as if it had been made here.
 
     Shared memory is mapped, and what comes over a network may be read-only: numba would compile
     the kernels once more for such arrays.
@@ -182,8 +182,8 @@ def own(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return np.require(value, requirements=["ENSUREARRAY", "WRITEABLE"])
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(own, value))
+        return type(value)(*map(as_local, value))
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {part.name: own(getattr(value, part.name)) for part in fields(value)}
+        parts = {part.name: as_local(getattr(value, part.name)) for part in fields(value)}
         return replace(value, **parts)
     return value

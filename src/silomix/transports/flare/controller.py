@@ -82,8 +82,8 @@ class StudyController(Controller):
         except Exception as error:
             log.exception("the study failed")
             kind = type(error).__name__
-            told = f"{kind} at the coordinator; the server's log says more"
-            message = str(error) if isinstance(error, SilomixError) else told
+            text = f"{kind} at the coordinator; the server's log says more"
+            message = str(error) if isinstance(error, SilomixError) else text
             outcome = session.Outcome(getattr(error, "code", kind), message)
         seconds = round(time.monotonic() - self._start, 3)
         outcome = replace(outcome, seconds=seconds, asked=self._asked)
@@ -112,7 +112,7 @@ class StudyController(Controller):
                 self.cancel_all_tasks(fl_ctx=self._fl_ctx)
 
     def _look(self, name: str, task: Task) -> bytes | str | None:
-        """Return what has come of a task so far: an answer, a code, or nothing yet."""
+        """Outcome of a task so far: an answer, a code, or nothing yet."""
         if self._abort.triggered:
             return STOPPED
         for client_task in task.client_tasks:

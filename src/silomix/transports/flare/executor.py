@@ -1,23 +1,33 @@
-"""The silo's side in FLARE's client: answer each question, and say every so often: still here.
+"""The silo's side on FLARE: a client that does what a run needs, and the answers of a run.
 
-FLARE starts a process for each run at each site. If it is killed, the run ends, and the study is
-submitted again. What goes wrong is logged in the site's kit, and leaves as a code.
+Run as a program, this module is FLARE's client with the few requests of a server that a run needs,
+in place of all: FLARE lets the server say whether the site's rules apply to a request, and one of
+its requests reads any file.
+
+FLARE starts a process for each run at each site, in which `SiloExecutor` answers the questions. If
+it is killed, the run ends, and the study is submitted again. What goes wrong is logged in the
+site's kit, and leaves as a code.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import runpy
 import threading
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.shareable import Shareable
+from nvflare.private.defs import RequestHeader
+from nvflare.private.fed.client import scheduler_cmds, training_cmds
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from silomix.errors import as_logged, hiding_cells
-from silomix.model.files import private_file
+from silomix.model.files import log_file
 from silomix.silo.answer import refusal_code
 from silomix.silo.local import write_labels
 from silomix.transports.encoded import respond
@@ -27,6 +37,7 @@ from silomix.transports.flare.session import ALIVE_TOPIC, PAYLOAD
 if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
+    from nvflare.private.admin_defs import Message
 
     from silomix.silo.local import Loaded, Silo
 
@@ -81,12 +92,37 @@ class SiloExecutor(Executor):
 
 def open_kit(run: Path, name: str) -> tuple[Silo, Loaded]:
     """Open the silo whose kit has this folder `run`; log to a file of the kit from then on."""
-    file = run.parent / WORKER_LOG
-    private_file(file)
-    handler = logging.FileHandler(file, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
     logger = logging.getLogger("silomix")
-    logger.addHandler(handler)
+    logger.addHandler(log_file(run.parent / WORKER_LOG))
     logger.propagate = False  # what went wrong is not for FLARE's own logs
     settings = participant.read_json(run / "local" / participant.SETTINGS_FILE)
     return participant.open_own_silo(name, **settings)
+
+
+class DeployRun(training_cmds.DeployProcessor):
+    """Deploys a job into a folder of its own, never over ``startup`` or ``local``."""
+
+    def process(self, req: Message, app_ctx: object) -> Message:
+        """Refuse a job whose name, that of its folder, is not the number FLARE gives one."""
+        job = req.get_header(RequestHeader.JOB_ID)
+        if str(uuid.UUID(job)) != job:
+            raise ValueError(f"{job!r} is not the number of a job")
+        return super().process(req, app_ctx)
+
+
+REQUESTS = [
+    DeployRun(),
+    scheduler_cmds.CancelResourceProcessor(),
+    scheduler_cmds.CheckResourceProcessor(),
+    scheduler_cmds.StartJobProcessor(),
+    training_cmds.AbortAppProcessor(),
+    training_cmds.ClientStatusProcessor(),
+    training_cmds.NotifyJobStatusProcessor(),
+    training_cmds.ShutdownClientProcessor(),
+]
+
+if __name__ == "__main__":
+    ClientRequestProcessors.request_processors = REQUESTS
+    runpy.run_module(
+        "nvflare.private.fed.app.client.client_train", run_name="__main__", alter_sys=True
+    )

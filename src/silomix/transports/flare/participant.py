@@ -24,6 +24,7 @@ from typing import Any
 
 from silomix.errors import FileError, MissingDependency, SettingsError
 from silomix.model.files import OWNERS_FOLDER, replace_file, writing
+from silomix.silo.answer import check_allowed
 from silomix.silo.local import Loaded, Silo, open_site
 from silomix.silo.local import without as leave_out
 from silomix.study import digest, read_study
@@ -91,6 +92,7 @@ def open_own_silo(
         When something does not fit; the text stays here.
     """
     plan, rules = leave_out(read_study(study), without), find_policy(policy)
+    check_allowed(plan, rules, name)  # before a store that another policy could not use
     where |= {"store": Path(store, digest(plan)[:16]), "ledger": ledger and Path(ledger)}
     silo, loaded = open_site(Path(data), plan, name, policy=rules, **where)
     return replace(silo, threads=cores(threads)), loaded
@@ -147,12 +149,12 @@ def build_kits(
 
 
 def startup_files(kind: str) -> tuple[str, ...]:
-    """Return the files of a kit, all in ``startup/``, of a "server" or a "client"."""
+    """Files of a kit, all in ``startup/``, of a "server" or a "client"."""
     return f"fed_{kind}.json", f"{kind}.crt", f"{kind}.key", "rootCA.pem"
 
 
 def kit_folder(kit: Path, kind: str) -> Path:
-    """Return the whole path of a kit, after a check that it is a "server", "client" or "admin"."""
+    """Whole path of a kit, after a check that it is a "server", "client" or "admin"."""
     require_flare()
     if not (kit / "startup" / f"fed_{kind}.json").is_file():
         raise FileError(
@@ -163,7 +165,7 @@ def kit_folder(kit: Path, kind: str) -> Path:
 
 
 def check_kit(kit: Path, kind: str) -> str:
-    """Return whose kit this is: a silo's name, or the server's host.
+    """Owner of a kit, checked: a silo's name, or the server's host.
 
     Raises
     ------
@@ -213,7 +215,7 @@ def site_command(kit: Path, settings: Mapping[str, Any]) -> list[str]:
     write_json(run / "local" / SETTINGS_FILE, settings, private=True)
     name = read_json(run / "startup" / "fed_client.json")["client"]["fqsn"]
     more = f"uid={name}", f"heart_beat_interval={HEARTBEAT}"
-    return _command(run, "client", "silomix.transports.flare.site_process", *more)
+    return _command(run, "client", "silomix.transports.flare.executor", *more)
 
 
 def become(command: list[str]) -> None:
@@ -224,7 +226,7 @@ def become(command: list[str]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return what a JSON file holds."""
+    """Content of a JSON file."""
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 

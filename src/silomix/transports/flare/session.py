@@ -121,18 +121,20 @@ def connected(kit: Path) -> Iterator[Any]:
 
 
 def _say_if_absent(kit: Path) -> None:
-    """Say at once where no server listens, which FLARE only says after a while."""
+    """Warn at once where no server listens, which FLARE only notices after a while."""
     admin = participant.read_json(kit / "startup" / "fed_admin.json")["admin"]
     try:
         socket.create_connection((admin["host"], admin["port"]), CONNECT_WITHIN).close()
     except OSError as error:
-        told = f"no server answers at {admin['host']}:{admin['port']} ({error.strerror or error}): "
-        told += f"start it with `silomix flare server`; trying for {CONNECT_WITHIN:g} s"
-        warn(DataWarning(told))
+        text = f"no server answers at {admin['host']}:{admin['port']} ({error.strerror or error}): "
+        text += f"start it with `silomix flare server`; trying for {CONNECT_WITHIN:g} s"
+        warn(DataWarning(text))
 
 
-def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
-    """Return when all these silos are connected.
+def wait_for(
+    session: Any, silos: Sequence[str], seconds: float, report: Report | None = None
+) -> None:
+    """Wait until all these silos are connected.
 
     Raises
     ------
@@ -141,11 +143,14 @@ def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
     """
     latest = time.monotonic() + seconds
     while absent := set(silos) - {each.name for each in session.get_connected_client_list()}:
+        names = ", ".join(sorted(absent))
         if time.monotonic() >= latest:
             raise SiloError(
-                f"not connected after {seconds:g} s: {', '.join(sorted(absent))}; start "
+                f"not connected after {seconds:g} s: {names}; start "
                 "`silomix flare site` there, or go on with --without"
             )
+        if report is not None:
+            report(Progress(f"waiting for {names}", 0, 0))
         time.sleep(LOOK_EVERY)
 
 
@@ -181,7 +186,7 @@ def run_live(
     study, outcome = without(study, left_out), Outcome()
     for _ in range(retries + 1):
         with connected(kit) as session:
-            wait_for(session, study.silos, wait)
+            wait_for(session, study.silos, wait, report)
             outcome, posterior = _run_once(session, study, deadline, report)
         if posterior is not None:
             return posterior, outcome

@@ -77,13 +77,13 @@ def provision(
     try:
         where = ("--profile", authority / PROFILE, "--output-dir", authority)
         _run_flare("cert", "init", *where, "--valid-days", DAYS)
-        own = silos if trial else ()
-        made = build_kits(authority, host, port, own, authority=authority)
+        enrolled = silos if trial else ()
+        made = build_kits(authority, host, port, enrolled, authority=authority)
     except SilomixError:
         shutil.rmtree(authority)
         raise
     _keep_identity(made / host, out / SERVER, "server")
-    for name in own:
+    for name in enrolled:
         _keep_identity(made / name, out / name, "client")
     shutil.move(made / USER, out / ADMIN)
     shutil.rmtree(made)
@@ -138,8 +138,8 @@ def sign_request(
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     signed_by = ("--ca-dir", authority.resolve(), "--profile", authority.resolve() / PROFILE)
-    how = ("--valid-days", DAYS, "--out", out.resolve(), "--force")
-    made = _run_flare("cert", "approve", request.resolve(), *signed_by, *how)
+    options = ("--valid-days", DAYS, "--out", out.resolve(), "--force")
+    made = _run_flare("cert", "approve", request.resolve(), *signed_by, *options)
     private_folder(issued.parent)
     shutil.copyfile(out, issued)
     return str(made["rootca_fingerprint_sha256"])
@@ -166,8 +166,8 @@ def enrol_site(signed: Path, request: Path, out: Path, *, authority: str) -> tup
     # beside the kit: the key is never copied to another disk
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".enrol-") as scratch:
         copy = shutil.copyfile(signed, Path(scratch).resolve() / "site.signed.zip")
-        own = ("--request-dir", request.resolve(), "--workspace", copy.parent)
-        made = _run_flare("package", copy, *own, "--fingerprint", fingerprint)
+        local = ("--request-dir", request.resolve(), "--workspace", copy.parent)
+        made = _run_flare("package", copy, *local, "--fingerprint", fingerprint)
         kit = copy.parent / "kit"
         _keep_identity(Path(made["output_dir"]), kit, "client")
         try:
@@ -179,14 +179,14 @@ def enrol_site(signed: Path, request: Path, out: Path, *, authority: str) -> tup
 
 
 def read_fingerprint(text: str) -> str:
-    """Return a SHA-256 fingerprint as ``SHA256:AA:BB...``, however it was spelled."""
+    """Normalise a SHA-256 fingerprint to ``SHA256:AA:BB...``."""
     require_flare()
     from nvflare.tool.cert.fingerprint import normalize_sha256_fingerprint
 
-    found = str(normalize_sha256_fingerprint(text))
-    if not found:
+    normal = str(normalize_sha256_fingerprint(text))
+    if not normal:
         raise SettingsError(f"{text!r} is not a SHA-256 fingerprint; give all its 64 digits")
-    return found
+    return normal
 
 
 def check_names(silos: Sequence[str], host: str) -> None:
@@ -220,16 +220,16 @@ def _check_request(request: Path, silo: str, key: str) -> None:
     expected |= {"kind": "site", "cert_type": "client"}
     try:
         with zipfile.ZipFile(request) as members, members.open(REQUEST) as file:
-            found = dict(json.loads(file.read(LARGEST_REQUEST)))
+            stated = dict(json.loads(file.read(LARGEST_REQUEST)))
     except Exception as error:  # a stranger's file: zip, JSON and recursion fail in many ways
         raise FileError(
             f"{request} is not a request that `silomix flare request` made, or is damaged "
             f"({type(error).__name__})"
         ) from None
     for field, value in expected.items():
-        if found.get(field) != value:
+        if stated.get(field) != value:
             raise FileError(
-                f"{request} has the {field} {str(found.get(field))[:80]!r}, not {value!r}; sign "
+                f"{request} has the {field} {str(stated.get(field))[:80]!r}, not {value!r}; sign "
                 f"only what {silo} says that it sent, over a channel other than the request's"
             )
 
@@ -243,8 +243,8 @@ def _run_flare(*words: str | Path) -> dict[str, Any]:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8")
     answer = json.loads((done.stdout.splitlines() or ["{}"])[-1])
     if answer.get("status") != "ok":
-        said = answer.get("message") or done.stderr[-300:] or "it does not say why"
-        reason = said.replace("Invalid arguments. — ", "").strip().rstrip(".")
+        reason = answer.get("message") or done.stderr[-300:] or "it does not say why"
+        reason = reason.replace("Invalid arguments. — ", "").strip().rstrip(".")
         raise FileError(
             f"FLARE refuses: {reason}; nothing was made. If somebody sent the file, ask for "
             "another, and compare fingerprints again"
