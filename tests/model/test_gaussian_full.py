@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from silomix.families import KINDS, make_family
-from silomix.kernels.dirichlet_multinomial import GRID
+from silomix.families.drift import GRID
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.study.policy import Policy

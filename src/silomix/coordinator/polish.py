@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from silomix.families.dirichlet import draw_levels
-from silomix.kernels.dirichlet_multinomial import GRID
+from silomix.families.drift import GRID
 from silomix.messages import PolishReply, PolishRound, Silos
 from silomix.model.draws import MatchedDraws, SiloProfiles
 from silomix.posterior.chains import keeps_own, kept_rounds, own_last, rounds_with_own

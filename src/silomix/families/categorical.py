@@ -19,6 +19,7 @@ from scipy.special import betaincinv, digamma, gammaln, zeta
 
 from silomix.families import dirichlet, release_rounding
 from silomix.families.columns import SMALLEST
+from silomix.families.drift import GRID
 from silomix.families.family import Family
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
 
@@ -263,7 +264,7 @@ class Categorical(Family):
     ) -> Ints:
         """Draw where κ is on the grid: (chain, variable)."""
         given = statistics, parameters, current, log_odds, self.offsets
-        return draw_from_grid(*given, TRIED, rng)
+        return draw_from_grid(GRID, *given, TRIED, rng)
 
     def shared_posterior(
         self, statistics: Ints, parameters: Floats, kappa: Floats, rng: Rng

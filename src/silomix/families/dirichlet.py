@@ -27,13 +27,6 @@ def level_totals(by_level: Array, offsets: Ints) -> Array:
     return np.repeat(totals, np.diff(offsets), axis=-1)
 
 
-def sum_by(groups: Ints, values: Reals, n_groups: int) -> Floats:
-    """Add up values, (item, ...), by the group of each item, (item,): (group, ...)."""
-    total = np.zeros((n_groups, *values.shape[1:]))
-    np.add.at(total, groups, values)
-    return total
-
-
 def draw_levels(shapes: Reals, offsets: Ints, rng: Rng, draws: int | None = None) -> Floats:
     """Draw the level probabilities of every variable from its Dirichlet.
 

@@ -9,10 +9,12 @@ import numpy as np
 
 from silomix.families.columns import draw_places, lacks
 from silomix.families.conjugate import Conjugate
-from silomix.kernels.dirichlet_multinomial import GRID
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Floats, Ints, Rng
+
+# the values of κ; the last is the model without drift
+GRID = np.append(np.geomspace(3.0, 3000.0, 25), np.inf)
 
 
 class Drifts(Conjugate):

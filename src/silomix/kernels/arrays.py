@@ -1,4 +1,4 @@
-"""Short names of array types; docstrings give the axes."""
+"""Short names of array types, whose axes docstrings give; sums and numbers of groups."""
 
 from __future__ import annotations
 
@@ -18,3 +18,16 @@ Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Codes = NDArray[np.unsignedinteger]
 Rng = np.random.Generator
+
+
+def sum_by(groups: Ints, values: Reals, n_groups: int) -> Floats:
+    """Add up values, (item, ...), by the group of each item, (item,): (group, ...)."""
+    total = np.zeros((n_groups, *values.shape[1:]))
+    np.add.at(total, groups, values)
+    return total
+
+
+def by_appearance(ids: Ints) -> Ints:
+    """Ids numbered anew, 0, 1, …, in the order in which they first appear."""
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]

@@ -20,10 +20,9 @@ import numpy as np
 from pydantic import Field
 from scipy.special import gammaln
 
-from silomix.coordinator.matching.evidence import by_appearance
 from silomix.coordinator.pipeline import assign_rows
-from silomix.families.dirichlet import sum_by
 from silomix.families.rows import Rows
+from silomix.kernels.arrays import by_appearance, sum_by
 from silomix.messages import SampleLocally
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts

@@ -16,8 +16,8 @@ from silomix.api import gather_assignment
 from silomix.coordinator.pipeline import CountingSilos
 from silomix.errors import DataError, SettingsError
 from silomix.families.categorical import one_hot
-from silomix.families.dirichlet import log_evidence, sum_by
-from silomix.kernels.arrays import Floats, Ints, Reals
+from silomix.families.dirichlet import log_evidence
+from silomix.kernels.arrays import Floats, Ints, Reals, sum_by
 from silomix.model.reading import Table, read_table
 from silomix.model.sentences import at_least, quoted
 from silomix.model.table import load

@@ -27,8 +27,8 @@ import numpy as np
 from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln, softmax, xlogy
 
-from silomix.coordinator.matching.evidence import by_appearance
-from silomix.families.dirichlet import draw_levels, level_totals, sum_by
+from silomix.families.dirichlet import draw_levels, level_totals
+from silomix.kernels.arrays import by_appearance, sum_by
 from silomix.rivals.federation import (
     Levels,
     Options,

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.families.dirichlet import sum_by
 from silomix.families.rows import Rows
+from silomix.kernels.arrays import sum_by
 from silomix.rivals.federation import keep_labels, open_silos, points_of
 
 if TYPE_CHECKING:

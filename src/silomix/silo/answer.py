@@ -15,7 +15,7 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError, as_logged, hiding_cells
-from silomix.families import dirichlet
+from silomix.kernels.arrays import sum_by
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import released_draws
 from silomix.messages.container import digest_record
@@ -268,7 +268,7 @@ def _own_profiles(query: messages.AssignRows, membership: Reals, silo: Silo) -> 
         local one is.
     """
     kept = kept_posterior(silo)
-    rows = dirichlet.sum_by(kept.labels, membership, kept.release.clusters)
+    rows = sum_by(kept.labels, membership, kept.release.clusters)
     known, study = (kept.release, kept.parameters, rows.argmax(axis=1)), silo.study
     return with_own_counts(query.parameters, *known, study.pooled_model, len(study.silos))
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.coordinator.matching import greedy
+from silomix.coordinator.matching.confidence import MOST_LOCAL_CLUSTERS, co_occurrence
 from silomix.coordinator.matching.evidence import (
-    MOST_LOCAL_CLUSTERS,
+    DriftEvidence,
     MatchingProblem,
-    Profile,
-    co_occurrence,
     group_under_drift,
     local_clusters,
 )
@@ -61,35 +60,35 @@ def match(
     kappa : (variable,), how alike the silos' profiles are; None without drift.
     """
     clusters = local_clusters(releases)
-    profile = Profile(model.family)
+    evidence = DriftEvidence(model.family)
     for_matching, for_confidence = np.random.default_rng(model.seed).spawn(2)
     limit = greedy.folding_limit(settings.absorb)
     # a silo's stray rows are its own affair: how silos differ says nothing about them
     own = greedy.absorb_groups(
-        clusters, np.arange(len(clusters.silo)), profile, limit=min(greedy.STRAY_ROWS, limit)
+        clusters, np.arange(len(clusters.silo)), evidence, limit=min(greedy.STRAY_ROWS, limit)
     )
 
     solve = MATCHINGS.function(settings)
-    problem = MatchingProblem(releases, clusters, profile, own, silos, for_matching)
+    problem = MatchingProblem(releases, clusters, evidence, own, silos, for_matching)
     # a matching that knows no drift is asked once: only what follows is judged under it
     groups = None if settings.by_evidence else solve(problem, settings)
 
-    def find(evidence: Profile) -> Ints:
+    def find(evidence: DriftEvidence) -> Ints:
         if groups is not None:
             return groups
         return np.asarray(solve(replace(problem, evidence=evidence), settings))
 
     if drift and len(releases) > 1:
-        found, profile = group_under_drift(clusters, profile, find)
+        found, evidence = group_under_drift(clusters, evidence, find)
     else:
-        found = find(profile)
+        found = find(evidence)
     if settings.absorb:
-        found = greedy.absorb_groups(clusters, found, profile, limit=limit)
+        found = greedy.absorb_groups(clusters, found, evidence, limit=limit)
     confidence = None
     if len(found) <= MOST_LOCAL_CLUSTERS:
-        confidence = co_occurrence(clusters, found, profile, for_confidence)
+        confidence = co_occurrence(clusters, found, evidence, for_confidence)
     if settings.absorb and polishes:
-        found, confidence = greedy.split_unions(clusters, found, profile, confidence)
+        found, confidence = greedy.split_unions(clusters, found, evidence, confidence)
     found = number_by_rows(found, clusters.sizes)
     correspondence = Correspondence(
         silos=clusters.names,
@@ -98,7 +97,7 @@ def match(
         method=settings.method,
         confidence=confidence,
     )
-    return correspondence, profile.kappa
+    return correspondence, evidence.kappa
 
 
 def number_by_rows(groups: Ints, sizes: Ints) -> Ints:
