@@ -17,8 +17,7 @@ from judging import quietly, timed
 from running import arguments, done_cases, read_lines, run_cases
 
 import silomix
-from silomix.coordinator.aggregation.objective import Objective, contingency
-from silomix.coordinator.aggregation.simplex import hypercube
+from silomix.coordinator.aggregation.objective import Objective, contingency, hypercube
 from silomix.coordinator.aggregation.vcmc import lbfgs
 from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally

@@ -16,7 +16,7 @@ from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError, as_note, warn
 from silomix.messages.progress import Report, reporting
 from silomix.model.reading import find_column
-from silomix.model.sentences import at_least, one_of
+from silomix.model.sentences import at_least, cores, one_of
 from silomix.model.table import choose_variables, expand, load
 from silomix.posterior.frames import backend_of
 from silomix.posterior.global_posterior import Assignment
@@ -27,7 +27,6 @@ from silomix.study import make_study
 from silomix.study.keywords import check_keywords, show_keywords
 from silomix.study.policy import OPEN, Policy, find_policy
 from silomix.study.roster import Roster, random_shards, read_ids, read_roster
-from silomix.study.validation import cores
 from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:

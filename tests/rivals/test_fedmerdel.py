@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln
 
-from silomix.kernels.distinct_rows import distinct_rows
+from silomix.kernels.arrays import distinct_rows
 from silomix.model.table import load
 from silomix.rivals.federation import Points, points_of
 from silomix.rivals.fedmerdel import (

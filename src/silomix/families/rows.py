@@ -17,10 +17,16 @@ from scipy.special import log_softmax, logsumexp, softmax
 from silomix.families.categorical import SMALLEST_PROBABILITY
 from silomix.families.dirichlet import SMALLEST_GAMMA
 from silomix.kernels import feature_rows, gibbs_sweep
-from silomix.kernels.compilation import split_work
-from silomix.kernels.distinct_rows import RowCounts, RowTable, distinct_rows, row_table
+from silomix.kernels.arrays import RowCounts, distinct_rows
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
-from silomix.kernels.layout import Layout, lay_out, level_counts, make_workspace
+from silomix.kernels.layout import (
+    Layout,
+    RowTable,
+    lay_out,
+    level_counts,
+    make_workspace,
+    row_table,
+)
 from silomix.kernels.likelihood import (
     RowMembership,
     expected_counts,
@@ -28,7 +34,7 @@ from silomix.kernels.likelihood import (
     make_steps,
     share_rows,
 )
-from silomix.kernels.random_numbers import fold
+from silomix.kernels.reproducible import fold, split_work
 
 if TYPE_CHECKING:
     from silomix.families.product import Product

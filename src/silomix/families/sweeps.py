@@ -16,10 +16,9 @@ import numpy as np
 
 from silomix.families.rows import Rows, draw_weights, stream
 from silomix.kernels import feature_rows, gibbs_sweep
-from silomix.kernels.compilation import ranges
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
 from silomix.kernels.layout import BLOCK, KeptDraws, make_workspace
-from silomix.kernels.random_numbers import fold
+from silomix.kernels.reproducible import fold, ranges
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

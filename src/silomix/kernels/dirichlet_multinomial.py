@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from silomix.kernels.arrays import Floats, Ints, Rng
-from silomix.kernels.compilation import kernel
+from silomix.kernels.reproducible import kernel
 
 # above this, the error of the terms of Stirling's series in use is below 1e-9
 STIRLING = 8.0

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.coordinator.aggregation import simplex
-from silomix.coordinator.aggregation.objective import Evaluation, evaluate
+from silomix.coordinator.aggregation.objective import TINY, Evaluation, evaluate, project, split
 from silomix.coordinator.aggregation.vcmc import Solution
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ def _ascend(
     `way` gives the direction up from points; the gradient there where there is none.
     """
     held = objective.held
-    points = simplex.project(starts, held, floor)
+    points = project(starts, held, floor)
     here = evaluate(objective, points)
     lengths = np.tile(0.5 / held.sum(axis=0), (len(points), 1))
     traces = [[float(value)] for value in here.value]
@@ -170,7 +169,7 @@ def _ascend(
     for _ in range(steps):
         at = Evaluation(here.value[moving], here.gradient[moving])
         ways = way(points[moving]) if way else at.gradient
-        tried = simplex.project(points[moving] + _step(ways, lengths[moving], held), held, floor)
+        tried = project(points[moving] + _step(ways, lengths[moving], held), held, floor)
         there = evaluate(objective, tried)
         better = there.value > at.value
         lengths[moving] *= _factors(at.gradient, there.gradient, held, better)
@@ -186,7 +185,7 @@ def _ascend(
             break
     best = int(here.value.argmax())
     value, made, rests = float(here.value[best]), sum(map(len, traces)), best not in moving
-    return Solution(*simplex.split(points[best]), value, np.array(traces[best]), made, rests)
+    return Solution(*split(points[best]), value, np.array(traces[best]), made, rests)
 
 
 def _along(gradient: Floats, held: Bools) -> Floats:
@@ -199,7 +198,7 @@ def _step(ways: Floats, lengths: Floats, held: Bools) -> Floats:
     """Return steps (start, silo, block) along the gradients, of these lengths (start, block)."""
     along = _along(ways, held)
     norms = np.linalg.norm(along, axis=-2, keepdims=True)
-    return lengths[:, None, :] * along / np.maximum(norms, simplex.TINY)
+    return lengths[:, None, :] * along / np.maximum(norms, TINY)
 
 
 def _factors(before: Floats, after: Floats, held: Bools, better: Bools) -> Floats:

@@ -18,10 +18,9 @@ from silomix.errors import DataError, DataWarning, warn
 from silomix.families.rows import Rows
 from silomix.kernels.likelihood import RowMembership
 from silomix.model.reading import Cells, Table, read_cells, read_table
-from silomix.model.sentences import did_you_mean, quoted
+from silomix.model.sentences import cores, did_you_mean, quoted
 from silomix.model.table import encode
 from silomix.study.roster import silo_columns
-from silomix.study.validation import cores
 
 if TYPE_CHECKING:
     import narwhals as nw

@@ -22,7 +22,16 @@ from silomix.model.reading import (
     read_cells,
     read_table,
 )
-from silomix.model.sentences import ABSENT, at_least, did_you_mean, number, one_of, plural, quoted
+from silomix.model.sentences import (
+    ABSENT,
+    at_least,
+    cores,
+    did_you_mean,
+    number,
+    one_of,
+    plural,
+    quoted,
+)
 from silomix.model.suspicions import MOST_LEVELS, like_missing
 from silomix.model.table import encode, load
 from silomix.posterior.frames import Layout, make_frame
@@ -35,7 +44,6 @@ from silomix.posterior.outside_estimates import (
     fit_multinomial,
     pooled_error,
 )
-from silomix.study.validation import cores
 
 if TYPE_CHECKING:
     import narwhals as nw

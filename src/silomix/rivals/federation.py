@@ -19,12 +19,12 @@ from silomix.families.categorical import one_hot
 from silomix.families.dirichlet import log_evidence
 from silomix.kernels.arrays import Floats, Ints, Reals, sum_by
 from silomix.model.reading import Table, read_table
-from silomix.model.sentences import at_least, quoted
+from silomix.model.sentences import at_least, cores, quoted
 from silomix.model.table import load
 from silomix.silo.local import Silo, split_silos
 from silomix.study import Study, make_study
 from silomix.study.roster import read_roster
-from silomix.study.validation import Record, cores
+from silomix.study.validation import Record
 from silomix.transports.in_process import InProcess
 
 # Keywords of `silomix.fit` about columns.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.families.dirichlet import draw_levels, level_totals
-from silomix.kernels.distinct_rows import distinct_rows
+from silomix.kernels.arrays import distinct_rows
 from silomix.rivals.federation import Points, RivalResult, keep_labels, open_silos, points_of
 from silomix.silo.local import sample_locally
 

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from silomix.coordinator.aggregation import simplex
 from silomix.coordinator.aggregation.objective import (
     Objective,
     contingency,
     determinant_factors,
     evaluate,
     federated,
+    hypercube,
+    join,
+    project,
+    softmax,
+    softmax_gradient,
+    softmax_inverse,
+    split,
 )
 from silomix.messages.released_draws import MATCHED_STREAM
 from silomix.study.settings import SOLVERS
@@ -78,7 +84,7 @@ def objective_draws(draws: int, rows: int) -> int:
 
 def size_weights(rows: Ints, correspondence: Correspondence) -> Floats:
     """Return the point λ_s ∝ n_s, μ_{s,c} ∝ rows of cluster c in silo s: (silo, block)."""
-    return simplex.join(rows / rows.sum(), correspondence.rows / correspondence.rows.sum(axis=0))
+    return join(rows / rows.sum(), correspondence.rows / correspondence.rows.sum(axis=0))
 
 
 def maximise(objective: Objective, by_size: Floats, settings: Vcmc, seed: int) -> Solution:
@@ -96,7 +102,7 @@ def maximise(objective: Objective, by_size: Floats, settings: Vcmc, seed: int) -
         np.random.default_rng([seed, MATCHED_STREAM, branch]) for branch in (STARTS, STEPS)
     )
     sized = by_size[None][: int(solver.from_sizes)]
-    others = simplex.hypercube(solver.starts - len(sized), objective.held, rng)
+    others = hypercube(solver.starts - len(sized), objective.held, rng)
     starts = np.concatenate([sized, others])
     solution: Solution = SOLVERS.function(solver)(objective, starts, solver, settings.floor, steps)
     return solution
@@ -154,7 +160,7 @@ def lbfgs(
 
     Parameters
     ----------
-    starts : (start, silo, block), see `silomix.coordinator.aggregation.simplex`.
+    starts : (start, silo, block), see `silomix.coordinator.aggregation.objective`.
     floor : the smallest entry of a point.
     """
     runs = [_lbfgs_from(objective, start, settings, floor) for start in starts]
@@ -164,16 +170,16 @@ def lbfgs(
 
 def _lbfgs_from(objective: Objective, start: Floats, settings: Lbfgs, floor: float) -> Solution:
     held = objective.held
-    logs = simplex.softmax_inverse(simplex.project(start, held, floor), held, floor)
+    logs = softmax_inverse(project(start, held, floor), held, floor)
     logs = np.maximum(logs, np.log(LEAST_SHARE / held.sum(axis=0)))
     trace: list[float] = []
     accepted: list[float] = []
 
     def evaluate_here() -> Floats:
-        point = simplex.softmax(logs, held, floor)
+        point = softmax(logs, held, floor)
         found = evaluate(objective, point[None])
         trace.append(float(found.value[0]))
-        return simplex.softmax_gradient(found.gradient[0], point, held, floor)
+        return softmax_gradient(found.gradient[0], point, held, floor)
 
     slopes = [evaluate_here()]
     scales = _scales(objective, slopes[0])[held]
@@ -202,7 +208,7 @@ def _lbfgs_from(objective: Objective, start: Floats, settings: Lbfgs, floor: flo
     )
     logs[held] = run.x / scales
     at_rest = run.success or run.status == STOPPED
-    point = simplex.split(simplex.softmax(logs, held, floor))
+    point = split(softmax(logs, held, floor))
     return Solution(*point, -float(run.fun), np.array(trace), len(trace), at_rest)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from silomix.coordinator.matching.evidence import DriftEvidence, LocalClusters, sum_blocks
 from silomix.kernels.arrays import Array, Bools, Floats, Ints, Rng, by_appearance
-from silomix.kernels.compilation import kernel
+from silomix.kernels.reproducible import kernel
 
 # with more local clusters, the confidence is not computed
 MOST_LOCAL_CLUSTERS = 2000
