@@ -24,8 +24,8 @@ from cases.matching_cases import (
 from numpy.testing import assert_array_equal
 from scipy.stats import binomtest
 
-from silomix.coordinator.matching import confidence as module
-from silomix.coordinator.matching.confidence import co_occurrence
+from silomix.coordinator import matching as module
+from silomix.coordinator.matching import co_occurrence
 from silomix.coordinator.matching.evidence import DriftEvidence
 from silomix.kernels.arrays import by_appearance
 

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from scipy.special import gammaln, logsumexp
 from statistical.exact import FALSE_ALARM
 
-from silomix.coordinator.matching.confidence import Grouping
+from silomix.coordinator.matching import Grouping
 from silomix.coordinator.matching.evidence import DriftEvidence, Scored, ScoredLevels
 from silomix.families import make_family
 from silomix.model.prior import Prior

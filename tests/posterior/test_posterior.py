@@ -16,12 +16,13 @@ from cases.posteriors import SCHEMA, SILOS, make_diagnostics, make_posterior, wi
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError, SilomixError
+from silomix.messages.container import count_bytes
 from silomix.model.draws import SiloProfiles
 from silomix.model.metrics import highest_density_interval
 from silomix.model.table import encode
 from silomix.posterior.frames import backend_of
 from silomix.posterior.global_posterior import Parts, ordered
-from silomix.posterior.verdict import PolishTrace, count_bytes, make_provenance
+from silomix.posterior.verdict import PolishTrace, make_provenance
 from silomix.study import digest, make_study
 
 

@@ -37,9 +37,10 @@ import numpy as np
 from silomix.families.dirichlet import draw_levels
 from silomix.families.drift import GRID
 from silomix.messages import PolishReply, PolishRound, Silos
+from silomix.messages.container import count_bytes
 from silomix.model.draws import MatchedDraws, SiloProfiles
 from silomix.posterior.chains import keeps_own, kept_rounds, own_last, rounds_with_own
-from silomix.posterior.verdict import PolishTrace, count_bytes
+from silomix.posterior.verdict import PolishTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

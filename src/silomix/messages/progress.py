@@ -1,4 +1,4 @@
-"""Progress for people: bars on a terminal, a few lines where output is piped; and times."""
+"""Progress for people: bars on a terminal, lines where output is piped; and what silos sent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from silomix.messages import PolishReply, Release
+from silomix.messages.container import count_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from silomix.messages import Query, Silos
 
 
 @dataclass(frozen=True)
@@ -134,6 +143,35 @@ def tell_seconds(seconds: dict[str, float]) -> list[str]:
         return []
     spent = ", ".join(f"{stage} {_duration(took)}" for stage, took in seconds.items())
     return [f"Time: {spent}"]
+
+
+class CountingSilos:
+    """Silos whose replies, and the bytes of them, are counted by silo and kind; tells a report."""
+
+    def __init__(self, silos: Silos, report: Report | None = None) -> None:
+        self._silos, self.names, self._report = silos, silos.names, report
+        self.sent: dict[str, dict[str, int]] = {name: {} for name in silos.names}
+        self.answered: dict[str, dict[str, int]] = {name: {} for name in silos.names}
+        # of each silo, as its last answer that tells it says
+        self.rows: dict[str, int] = {}
+
+    def say(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """Report how far the study is."""
+        if self._report is not None:
+            self._report(Progress(stage, done, total))
+
+    def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
+        """Ask, and count what comes back."""
+        replies = self._silos.ask(query)
+        for name, reply in replies.items():
+            kind = type(reply).__name__
+            self.sent[name][kind] = self.sent[name].get(kind, 0) + count_bytes(reply)
+            self.answered[name][kind] = self.answered[name].get(kind, 0) + 1
+            if isinstance(reply, Release):
+                self.rows[name] = reply.rows
+            elif isinstance(reply, PolishReply):
+                self.rows[name] = int(reply.members[0].sum())
+        return replies
 
 
 @contextmanager

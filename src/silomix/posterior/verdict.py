@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import Literal, NamedTuple
 
 from silomix.kernels.arrays import Floats, Reals
 from silomix.messages import Release, ReleasedDiagnostics, container
@@ -306,20 +304,3 @@ def make_provenance(
         sent=sent,
         answered=answered,
     )
-
-
-def count_bytes(value: Any) -> int:
-    """Return the bytes of what a record says: arrays as they are, numbers in 8, text in UTF-8."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    if isinstance(value, str):
-        return len(value.encode())
-    if is_dataclass(value):
-        parts: Iterable[Any] = [getattr(value, field.name) for field in fields(value)]
-    elif isinstance(value, Mapping):
-        parts = [*value, *value.values()]
-    elif isinstance(value, tuple | list):
-        parts = value
-    else:
-        return 0 if value is None else 8
-    return sum(map(count_bytes, parts))

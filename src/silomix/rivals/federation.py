@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silomix.api import gather_assignment
-from silomix.coordinator.pipeline import CountingSilos
 from silomix.errors import DataError, SettingsError
 from silomix.families.categorical import one_hot
 from silomix.families.dirichlet import log_evidence
 from silomix.kernels.arrays import Floats, Ints, Reals, sum_by
+from silomix.messages.progress import CountingSilos
 from silomix.model.reading import Table, read_table
 from silomix.model.sentences import at_least, cores, quoted
 from silomix.model.table import load
