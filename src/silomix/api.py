@@ -233,6 +233,8 @@ def fit(
     ids = None if id is None else read_ids(frame, id, is_repeated=frequency is not None)
     if shards is not None:
         settings = {"drift": "none", **settings}  # random shards of one table are alike
+    if "most_bytes" not in getattr(settings.get("polish"), "model_fields_set", ()):
+        settings = {"most_bytes": "any", **settings}  # nothing travels
     study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)
     with reporting(progress) as report:
         parts = split_silos(shard, roster, study, rules, checkpoint)

@@ -11,7 +11,7 @@ import numpy as np
 from silomix.coordinator.aggregation import Aggregated, aggregate
 from silomix.coordinator.exact_strategy import find_pooled_posterior
 from silomix.coordinator.matching import match
-from silomix.coordinator.polish import own_profiles, polish, starting_point
+from silomix.coordinator.polish import affordable, own_profiles, polish, starting_point
 from silomix.families.release_rounding import STAND_INS
 from silomix.kernels.arrays import sum_by
 from silomix.messages import AssignRows, Release, SampleLocally, Silos
@@ -20,7 +20,7 @@ from silomix.messages.released_draws import with_effective_counts
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.sentences import listing, quoted
-from silomix.posterior.chains import SILO_DRAWS, polish_chains
+from silomix.posterior.chains import SILO_DRAWS
 from silomix.posterior.characterise import SMALL, nearly_same, single_silo_clusters
 from silomix.posterior.global_posterior import Parts, Posterior, ordered
 from silomix.posterior.verdict import PosteriorDiagnostics, make_provenance
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from silomix.study import Study
 
 
-# bytes that a silo may send: the larger of a megabyte and fifty times its own table
-LEAST_BUDGET, TABLES_BUDGET = 1_000_000, 50
 # Sets the draws of shared profiles without a polish apart from other draws of the same seed.
 DRIFT_STREAM = 0x647266
 # A silo with so many times the median of the other silos' rows is named.
@@ -81,14 +79,15 @@ def find_consensus(
     """Match the silos' clusters, aggregate their draws, and polish the result."""
     settings = study.polish
     polishes = settings.rounds != 0
-    # the aggregated draws are the posterior's, or where the chains of the polish begin
-    count = polish_chains(study) if polishes else study.kept_draws
+    rows = np.array([release.rows for release in releases])
 
     def combine(given: list[Release]) -> tuple[Correspondence, Floats | None, Aggregated]:
         silos.say("matching")
         how = {"drift": study.drifts, "polishes": polishes}
         found, kappa = match(given, study.matching, silos, model, **how)
         silos.say("aggregating")
+        # the aggregated draws are the posterior's, or where the chains of the polish begin
+        count, _ = affordable(study, rows, found.clusters, model.family)
         size = {"count": count, "threads": threads}
         return found, kappa, aggregate(given, found, study.aggregation, silos, model, **size)
 
@@ -97,7 +96,6 @@ def find_consensus(
         weighed = reweigh(releases, correspondence, aggregated.silo_weights)
         correspondence, kappa, aggregated = combine(weighed)
 
-    rows = np.array([release.rows for release in releases])
     matched, trace, own = aggregated.matched, None, None
     weights: Reals = aggregated.weights
     shared: Reals = aggregated.parameters
@@ -105,9 +103,11 @@ def find_consensus(
     if polishes:
         silos.say("polishing")
         start = starting_point(matched, aggregated.parameters, rows, model.family, kappa)
-        left, tell = _bytes_left(study, rows, silos), partial(silos.say, "polishing")
-        kept = study.kept_draws
-        found = polish(start, silos, settings, model, kept_draws=kept, most_bytes=left, report=tell)
+        _, last = affordable(study, rows, correspondence.clusters, model.family)
+        kept, tell = study.kept_draws, partial(silos.say, "polishing")
+        found = polish(
+            start, silos, settings, model, kept_draws=kept, most_rounds=last, report=tell
+        )
         trace, by_silo = found.trace, found.weights_by_silo
         weights = np.einsum("tsc,s->tc", by_silo, rows / rows.sum())
         shared, own = found.parameters, found.silo_profiles
@@ -127,17 +127,6 @@ def find_consensus(
         smallest=float(smallest),
         notes=tuple(consensus_notes(study, releases, aggregated.notes)),
     )
-
-
-def _bytes_left(study: Study, rows: Ints, silos: CountingSilos) -> Ints:
-    """Return what each silo may still send: (silo,).
-
-    A category takes two bytes in a CSV file, a number at least six.
-    """
-    schema = study.table_schema
-    tables = rows * (2 * len(schema.variables) + 4 * len(schema.numbers))
-    sent = np.array([sum(silos.sent[name].values()) for name in silos.names])
-    return np.maximum(LEAST_BUDGET, TABLES_BUDGET * tables) - sent
 
 
 def reweigh(releases: list[Release], match: Correspondence, weights: SiloWeights) -> list[Release]:

@@ -37,7 +37,6 @@ import numpy as np
 from silomix.families.dirichlet import draw_levels
 from silomix.families.drift import GRID
 from silomix.messages import PolishReply, PolishRound, Silos
-from silomix.messages.container import count_bytes
 from silomix.model.draws import MatchedDraws, SiloProfiles
 from silomix.posterior.chains import keeps_own, kept_rounds, own_last, rounds_with_own
 from silomix.posterior.verdict import PolishTrace
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng, Singles
     from silomix.model.prior import PooledModel
-    from silomix.study import Polish
+    from silomix.study import Polish, Study
 
 # Sets the coordinator's polish draws apart from other draws of the same seed.
 STREAM = 0x706F6C
@@ -64,6 +63,11 @@ WORTH = 300.0
 # What the two draws that are kept of a round are worth, in draws of a round of their own: they are
 # given the same counts. At 2 the intervals of easy cells would cover half a percent less.
 PAIR = 4 / 3
+# Bytes that a number of a reply counts as, however it is encoded; and the budget of "tables": the
+# larger of this, and so many times the smallest silo's table.
+NUMBER, LEAST_BUDGET, TABLES = 4, 1_000_000, 50
+# A budget for fewer rounds is met by fewer chains first, as long as there are so many.
+ROUNDS, FEWEST_CHAINS = 50, 16
 # Smaller clusters, and weights of clusters with fewer rows in a silo, are not asked if they are
 # at rest: hardly any row holds them in place, and z of such a weight is far from normal.
 FEWEST_ROWS = 5.0
@@ -109,6 +113,32 @@ class Start:
     kappa: Floats | None = None
 
 
+def affordable(study: Study, rows: Ints, clusters: int, family: Product) -> tuple[int, int]:
+    """Chains and rounds of a polish whose replies fit its budget, by the numbers in each.
+
+    Without a polish, the draws that are kept, and no rounds. A category takes two bytes in a table,
+    a number at least six.
+
+    Parameters
+    ----------
+    rows : (silo,)
+    """
+    settings, schema = study.polish, study.table_schema
+    if settings.last == 0:
+        return study.kept_draws, 0
+    chains = max(settings.chains, -(-study.kept_draws // kept_rounds(settings.last)))
+    if settings.rounds != "until" or settings.most_bytes == "any":
+        return chains, settings.last
+    table = int(rows.min()) * (2 * len(schema.variables) + 4 * len(schema.numbers))
+    usual = max(LEAST_BUDGET, TABLES * table)
+    numbers = (usual if settings.most_bytes == "tables" else settings.most_bytes) // NUMBER
+    sums = clusters * int(family.statistics.sum())
+    of_chain = sums + 2 * clusters + 1
+    fitting = (numbers // min(ROUNDS, settings.last) - sums) // of_chain
+    chains = min(chains, max(fitting, FEWEST_CHAINS))
+    return chains, min(settings.last, max(numbers // (chains * of_chain + sums), FIRST_CHECK))
+
+
 def starting_point(
     matched: MatchedDraws, shared: Floats, rows: Ints, family: Product, kappa: Floats | None = None
 ) -> Start:
@@ -151,7 +181,7 @@ def polish(
     model: PooledModel,
     *,
     kept_draws: int,
-    most_bytes: Ints | float = np.inf,
+    most_rounds: int | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Polished:
     """Run Gibbs rounds over the silos from `start`.
@@ -159,21 +189,19 @@ def polish(
     Parameters
     ----------
     kept_draws : the fewest draws to keep, of the chains of `start` together.
-    most_bytes : (silo,), what each silo's answers may come to; under "until" the rounds stop before
-        they would exceed it, but for the first few.
+    most_rounds : under "until", if fewer than its own are affordable.
     report : called with (rounds made, the most there can be).
     """
     until = settings.rounds == "until"
-    last = settings.last
+    last = most_rounds or settings.last
     (prior, family, seed), weights, drift = model, start.weights, start.kappa is not None
     own = np.asarray([start.parameters] * len(silos.names) if start.own is None else start.own)
     shared = start_shared(start, len(family.variables))
     alpha = prior.alpha / len(silos.names)
-    history, sent = _History(weights.shape[1]), np.zeros(len(silos.names), np.int64)
+    history = _History(weights.shape[1])
     for made in range(1, last + 1):
         answers = ask_round(silos, made, weights, own, alpha, settings.inner_sweeps)
         weights, sums, members = answers.weights, answers.statistics, answers.members
-        sent += answers.sent
         rng = np.random.default_rng([seed, STREAM, made])
         if drift:
             both = np.stack([weights, members], axis=-1)
@@ -186,13 +214,11 @@ def polish(
             report(made, last)
         kept = kept_rounds(made) * weights.shape[1]
         enough = until and PAIR * kept >= kept_draws
-        over = bool((sent * (made + 1) > most_bytes * made).any())
-        spent = until and over and made >= FIRST_CHECK
-        if made == last or spent or (enough and made % CHECK_EVERY == 0):
+        if made == last or (enough and made % CHECK_EVERY == 0):
             history.check(members)
-            history.spent = spent
-            if spent or (until and history.at_rest()):
+            if until and history.at_rest():
                 break
+    history.spent = made == last < settings.last
     return history.finish(family, kept_draws, np.random.default_rng([seed, STREAM, 0]))
 
 
@@ -230,14 +256,12 @@ class Answers(NamedTuple):
     ----------
     weights, members : (silo, chain, cluster); statistics : (silo, chain, cluster, statistic)
     log_likelihood : (chain,), of all silos' rows.
-    sent : (silo,), bytes.
     """
 
     weights: Floats
     statistics: Array
     members: Floats
     log_likelihood: Floats
-    sent: Ints
 
 
 def ask_round(
@@ -258,7 +282,6 @@ def ask_round(
         np.stack([reply.statistics for reply in replies]),
         np.stack([reply.members for reply in replies]).astype(np.float64),
         np.sum([reply.log_likelihood for reply in replies], axis=0),
-        np.array([count_bytes(reply) for reply in replies]),
     )
 
 
@@ -289,7 +312,7 @@ class _History:
         self.own: deque[Singles] = deque(maxlen=rounds_with_own(chains))
         self.checks: list[tuple[float, float, float, float]] = []
         self.worth = np.nan
-        # whether a silo had sent all that it may
+        # whether the budget had ended them
         self.spent = False
 
     def add(self, weights: Floats, shapes: Floats, shared: Shared, own: Floats | None) -> None:
@@ -342,7 +365,8 @@ class _History:
         That costs no exchange, and makes the ends of intervals steadier. Rounds that had to end
         early have more of them, until there are so many draws.
         """
-        kept = self.rounds[len(self.rounds) // 2 :]
+        made, chains = len(self.rounds), len(self.rounds[0].kappa)
+        kept = self.rounds[made // 2 :]
         kappa, weights, weight_shapes, parameters, numbers = (
             np.concatenate(part) for part in zip(*kept, strict=True)
         )
@@ -355,7 +379,7 @@ class _History:
         own, order = list(self.own)[-len(kept) :], np.arange(len(kappa))
         silo_profiles = None
         if own:
-            order = own_last(len(self.rounds), len(kappa) // len(kept))
+            order = own_last(made, chains)
             profiles = np.concatenate(own)
             silo_profiles = SiloProfiles(np.concatenate([*[kappa] * more, kappa[order]]), profiles)
         values = {
@@ -366,7 +390,7 @@ class _History:
             np.concatenate([more_weights, weights[order]]).astype(np.float32),
             np.concatenate([more_profiles, parameters[order]]).astype(np.float32),
             silo_profiles,
-            PolishTrace(values, len(self.rounds), self.moving(), self.spent),
+            PolishTrace(values, made, self.moving(), chains, self.spent),
             self.worth,
         )
 

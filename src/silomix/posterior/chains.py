@@ -15,7 +15,6 @@ import numpy as np
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Ints
     from silomix.posterior.global_posterior import Posterior
-    from silomix.study import Study
 
 # Minimum number of kept draws of the silos' own profiles, if there are as many.
 SILO_DRAWS = 500
@@ -27,11 +26,6 @@ ONE_CHAIN_IN = 2
 def kept_rounds(rounds: int) -> int:
     """Number of rounds whose draws are kept: the second half."""
     return rounds - rounds // 2
-
-
-def polish_chains(study: Study) -> int:
-    """Number of chains of a polish: enough for the kept draws of the most rounds."""
-    return max(study.polish.chains, -(-study.kept_draws // kept_rounds(study.polish.last)))
 
 
 def rounds_with_own(chains: int) -> int:
@@ -57,7 +51,7 @@ def find_chains(posterior: Posterior) -> Ints:
     rounds = polish.rounds if polish else 0
     if posterior.study.strategy == "exact":
         return every.reshape(posterior.study.schedule.chains, -1)
-    chains = polish_chains(posterior.study) if rounds else 1
+    chains = polish.chains if polish and rounds else 1
     one_part = kept_rounds(rounds) * chains
     if one_part == 0 or len(every) % one_part or len(every) == one_part:
         return every[None]

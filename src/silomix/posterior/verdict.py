@@ -46,12 +46,14 @@ class PolishTrace:
         each check of whether they still moved.
     rounds : how many were made.
     still_moving : whether the last check found that the draws had not settled.
-    spent : whether the rounds ended because a silo had sent as many bytes as it may.
+    chains : how many were made at once.
+    spent : whether they ended because a budget of bytes allowed no more.
     """
 
     values: Mapping[str, Reals]
     rounds: int
     still_moving: bool
+    chains: int = 1
     spent: bool = False
 
     @property
@@ -201,7 +203,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
         )
     if polish is not None and polish.still_moving:
         more = 4 * polish.rounds
-        limit = ", when a silo had sent its default maximum (50 times its table, or a megabyte)"
+        limit = ", which is all that most_bytes allows"
         if polish.spent:  # a number has no such limit: one that should do, not several in turn
             more = max(more, Polish().most)
         yield Cause(
