@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from silomix.coordinator.aggregation import lbfgs
 from silomix.coordinator.aggregation.objective import (
     Objective,
     blocks_held,
@@ -27,7 +28,6 @@ from silomix.coordinator.aggregation.objective import (
     join,
     of_rows,
 )
-from silomix.coordinator.aggregation.vcmc import lbfgs
 from silomix.families import make_family
 from silomix.kernels.arrays import RowCounts, distinct_rows
 from silomix.kernels.layout import row_table

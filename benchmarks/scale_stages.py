@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from silomix.coordinator.aggregation import aggregate
+from silomix.coordinator.aggregation import aggregate, size_weights
 from silomix.coordinator.aggregation.objective import Objective, contingency, evaluate, of_rows
-from silomix.coordinator.aggregation.vcmc import size_weights
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
 from silomix.families import make_family

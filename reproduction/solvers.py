@@ -17,8 +17,8 @@ from judging import quietly, timed
 from running import arguments, done_cases, read_lines, run_cases
 
 import silomix
+from silomix.coordinator.aggregation import lbfgs
 from silomix.coordinator.aggregation.objective import Objective, contingency, hypercube
-from silomix.coordinator.aggregation.vcmc import lbfgs
 from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws, with_effective_counts

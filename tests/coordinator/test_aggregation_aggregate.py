@@ -9,8 +9,7 @@ import pytest
 from cases.aggregation_cases import conjugate_release, make_case
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.coordinator.aggregation import aggregate, densities
-from silomix.coordinator.aggregation.vcmc import objective_draws
+from silomix.coordinator.aggregation import aggregate, densities, objective_draws
 from silomix.errors import PolicyRefusal
 from silomix.messages import LogLikelihood
 from silomix.model.draws import Correspondence
@@ -131,6 +130,6 @@ def test_with_many_rows_the_objective_takes_fewer_draws_and_leaves_a_note(case, 
     rows = [4_000, 100_000, 10**8]
     assert [objective_draws(200, n) for n in rows] == [200, 100, 48]
     assert objective_draws(10, 10**8) == 10
-    monkeypatch.setattr("silomix.coordinator.aggregation.vcmc.MOST_ROW_DRAWS", 330 * 5)
-    monkeypatch.setattr("silomix.coordinator.aggregation.vcmc.LEAST_DRAWS", 1)
+    monkeypatch.setattr("silomix.coordinator.aggregation.MOST_ROW_DRAWS", 330 * 5)
+    monkeypatch.setattr("silomix.coordinator.aggregation.LEAST_DRAWS", 1)
     assert "learned on 5 draws instead of 16, since there are 330 rows" in run(case).notes[0]

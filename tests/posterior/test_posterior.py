@@ -293,7 +293,7 @@ class TestDataTree:
     def test_groups_and_axes(self, posterior, drifting, seed):
         pytest.importorskip("xarray", reason="needs the extra 'arviz'")
         traces = {"log_likelihood": np.arange(50.0), "movement": np.ones((2, 3))}
-        diagnostics = make_diagnostics(polish=PolishTrace(traces, 10, False))
+        diagnostics = make_diagnostics(polish=PolishTrace(traces, 10, False, 64))
         tree = replace(drifting, diagnostics=diagnostics).to_datatree()
         draws = tree["posterior"]
         said = {"study": digest(posterior.study), "seed": 7, "silos": '["north", "south"]'}

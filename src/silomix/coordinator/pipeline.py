@@ -108,9 +108,9 @@ def find_consensus(
         found = polish(
             start, silos, settings, model, kept_draws=kept, most_rounds=last, report=tell
         )
-        trace, by_silo = found.trace, found.weights_by_silo
+        by_silo = found.weights_by_silo
         weights = np.einsum("tsc,s->tc", by_silo, rows / rows.sum())
-        shared, own = found.parameters, found.silo_profiles
+        shared, own, trace = found.parameters, found.silo_profiles, found.trace.renumbered(weights)
     elif kappa is not None:
         shared, own = draw_under_drift(releases, correspondence, aggregated, kappa, model)
     parts = Parts(weights, by_silo, shared, correspondence, aggregated.silo_weights, own)

@@ -90,7 +90,7 @@ class PlainLines:
         tenth = 10 * now.done // max(now.total, 1)
         spent = time.monotonic() - self._since
         if self._tenth < tenth < 10 and spent * now.total / now.done >= SLOW:
-            remaining = _duration(spent * (now.total - now.done) / now.done)
+            remaining = duration(spent * (now.total - now.done) / now.done)
             count = f"{now.done:,} of {now.total:,} {UNITS.get(now.stage, '')}".rstrip()
             bound = "at most" if now.stage in AT_MOST else "about"
             _write_line(f"{now.stage}: {count}, {bound} {remaining} left")
@@ -101,7 +101,8 @@ def _write_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds or minutes, in words."""
     return f"{seconds / 60:.1f} min" if seconds >= LONG else f"{seconds:.0f} s"
 
 
@@ -141,7 +142,7 @@ def tell_seconds(seconds: dict[str, float]) -> list[str]:
     """Line with the time of each stage; none for short work."""
     if sum(seconds.values()) < LONG:
         return []
-    spent = ", ".join(f"{stage} {_duration(took)}" for stage, took in seconds.items())
+    spent = ", ".join(f"{stage} {duration(took)}" for stage, took in seconds.items())
     return [f"Time: {spent}"]
 
 

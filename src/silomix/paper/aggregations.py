@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.coordinator.aggregation import Solution
 from silomix.coordinator.aggregation.objective import TINY, Evaluation, evaluate, project, split
-from silomix.coordinator.aggregation.vcmc import Solution
 
 if TYPE_CHECKING:
     from collections.abc import Callable

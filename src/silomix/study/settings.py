@@ -408,8 +408,8 @@ class DensityProduct(Aggregation):
 
 
 MATCHINGS.register(Evidence, "silomix.coordinator.matching.greedy:match_by_evidence")
-SOLVERS.register(Lbfgs, "silomix.coordinator.aggregation.vcmc:lbfgs")
-AGGREGATIONS.register(Vcmc, "silomix.coordinator.aggregation.vcmc:maximise_elbo")
+SOLVERS.register(Lbfgs, "silomix.coordinator.aggregation:lbfgs")
+AGGREGATIONS.register(Vcmc, "silomix.coordinator.aggregation:maximise_elbo")
 AGGREGATIONS.register(DensityProduct, "silomix.coordinator.aggregation.densities:draw_product")
 
 
