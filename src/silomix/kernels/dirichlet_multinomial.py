@@ -12,7 +12,6 @@ Randomness comes from a NumPy generator, in a stated order, on one thread.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -261,64 +260,31 @@ def draw_from_grid(
 
 
 @kernel
-def log_marginal(
-    counts: Floats, change: Floats, sign: float, prior: Floats, first: int, last: int
-) -> float:
-    """One variable's part of g(counts + sign · more), up to a constant of the prior.
+def log_marginal(counts: Floats, more: Floats, prior: Floats, first: int, last: int) -> float:
+    """One variable's part of g(counts + more), up to a constant of the prior.
 
     Parameters
     ----------
-    counts, change, prior : (level,)
+    counts, more, prior : (level,)
     first, last : the variable's levels, `first` to before `last`.
     """
     total, value = 0.0, 0.0
     for level in range(first, last):
-        parameter = prior[level] + counts[level] + sign * change[level]
+        parameter = prior[level] + counts[level] + more[level]
         total += parameter
         value += math.lgamma(parameter)
     return value - math.lgamma(total)
 
 
-class Weighed(NamedTuple):
-    """Groups that may merge, and the evidence of each, updated in place.
-
-    Attributes
-    ----------
-    counts : (group, level)
-    evidence : (group, variable), g of the counts.
-    room : (group, variable + 1), upper bound, from each variable on, of the group's contribution to
-        the gain of a merger.
-    prior : (level,); offsets : (variable + 1,)
-    """
-
-    counts: Floats
-    evidence: Floats
-    room: Floats
-    prior: Floats
-    offsets: Ints
-
-
-@kernel
-def weigh_groups(groups: Weighed, begin: int, end: int) -> None:
-    """Update evidence and room of the groups `begin` to before `end`.
-
-    Since g is convex, a variable adds at most r(n_a) + r(n_b) to the gain of merging two groups,
-    r(n) = ½ g(2n) − g(n), which it attains where their counts are equal.
-    """
-    counts, evidence, room, prior, offsets = groups
-    for q in range(len(offsets) - 2, -1, -1):
-        first, last = offsets[q], offsets[q + 1]
-        empty = log_marginal(counts[begin], counts[begin], -1.0, prior, first, last)
-        for group in range(begin, end):
-            n = counts[group]
-            evidence[group, q] = log_marginal(n, n, 0.0, prior, first, last) - empty
-            twice = log_marginal(n, n, 1.0, prior, first, last) - empty
-            room[group, q] = room[group, q + 1] + 0.5 * twice - evidence[group, q]
-
-
 @kernel
 def gains_above(
-    groups: Weighed, a: int, others: Ints, start: Floats, floor: Floats, best_only: bool
+    groups: tuple[Floats, Floats, Floats],
+    model: tuple[Floats, Ints],
+    a: int,
+    others: Ints,
+    start: Floats,
+    floor: Floats,
+    best_only: bool,
 ) -> Floats:
     """Gains of merging one group with others, start + g(n_a + n_b) − g(n_a) − g(n_b).
 
@@ -326,6 +292,9 @@ def gains_above(
 
     Parameters
     ----------
+    groups : counts, (group, level); their evidence, (group, variable); and from each variable on,
+        an upper bound of a group's contribution to a gain, (group, variable + 1).
+    model : parameters of the prior, (level,), and where each variable's levels start.
     others, start, floor : (other,), groups, and offset and smallest useful gain of each.
     best_only : whether only the largest is needed: then each gain is a floor for the next.
 
@@ -333,12 +302,12 @@ def gains_above(
     -------
     (other,), −inf where it is below the floor.
     """
-    counts, evidence, room, prior, offsets = groups
+    (counts, evidence, room), (prior, offsets) = groups, model
     variables = len(offsets) - 1
     empty = np.empty(variables)
     nothing = np.zeros(counts.shape[1])
     for q in range(variables):
-        empty[q] = log_marginal(nothing, nothing, 0.0, prior, offsets[q], offsets[q + 1])
+        empty[q] = log_marginal(nothing, nothing, prior, offsets[q], offsets[q + 1])
     gains = start.copy()
     best = -np.inf
     for place, b in enumerate(others):
@@ -349,7 +318,7 @@ def gains_above(
                 gains[place] = -np.inf
                 break
             first, last = offsets[q], offsets[q + 1]
-            joint = log_marginal(counts[a], counts[b], 1.0, prior, first, last)
+            joint = log_marginal(counts[a], counts[b], prior, first, last)
             gains[place] += joint - empty[q] - evidence[a, q] - evidence[b, q]
         if best_only:
             best = max(best, gains[place])

@@ -15,14 +15,13 @@ drifts with one κ that all drifting variables share; the polish learns each κ_
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
 from silomix.kernels.arrays import Bools, Floats, Ints, Rng, by_appearance, sum_by
-from silomix.kernels.dirichlet_multinomial import Weighed, gains_above, weigh_groups
+from silomix.kernels.dirichlet_multinomial import gains_above
 from silomix.messages.released_draws import release_medians
 
 if TYPE_CHECKING:
@@ -150,10 +149,6 @@ class DriftEvidence:
         """What each join adds to the log prior of a grouping."""
         return float(np.log(JOIN_ODDS)) if self.drifts.any() else 0.0
 
-    def score(self, counts: Floats) -> Scored:
-        """Return groups with these discounted sums, (group, statistic), and their evidence."""
-        return (ScoredLevels if self.family.is_categorical else Scored)(counts, self)
-
 
 class Scored:
     """Groups that may join: what they add up to, and the evidence of that.
@@ -162,49 +157,39 @@ class Scored:
     ----------
     counts : (group, statistic), discounted; whoever changes them calls `update`.
     values : (group, variable)
+    room : (group, variable + 1), upper bound, from each variable on, of what a group of categories
+        contributes to the gain of a join. Evidence g of categories is convex, so a variable adds at
+        most r(n_a) + r(n_b), r(n) = ½ g(2n) − g(n), which it attains where the counts are equal.
     """
 
     def __init__(self, counts: Floats, evidence: DriftEvidence) -> None:
         self.counts, self.evidence = counts, evidence
-        self.values = np.zeros((len(counts), len(evidence.family.variables)))
-        self.update(0, len(counts))
+        groups, variables = len(counts), len(evidence.family.variables)
+        self.values, self.room = np.zeros((groups, variables)), np.zeros((groups, variables + 1))
+        self.update(slice(None))
 
-    def update(self, begin: int, end: int) -> None:
-        """Bring the evidence of the groups from `begin` to before `end` up to date."""
-        self.values[begin:end] = self.evidence.of(self.counts[begin:end])
+    def update(self, some: slice) -> None:
+        """Bring the evidence of some groups up to date."""
+        self.values[some] = self.evidence.of(self.counts[some])
+        if self.evidence.family.is_categorical:
+            room = 0.5 * self.evidence.of(2.0 * self.counts[some]) - self.values[some]
+            self.room[some, :-1] = room[:, ::-1].cumsum(axis=1)[:, ::-1]
 
     def gains_above(
         self, one: int, others: Ints, start: Floats, floor: Floats, *, best_only: bool
     ) -> Floats:
         """Gains of joining one group with others, each with its `start` added: (other,).
 
-        −inf for a gain below its floor, and with `best_only` maybe for one below the largest.
+        −inf for a gain below its floor, and with `best_only` maybe for one below the largest. Most
+        pairs of categories are given up after a few variables.
         """
-        del best_only
+        family, groups = self.evidence.family, (self.counts, self.values, self.room)
+        if family.is_categorical:
+            prior = self.evidence.prior, family.starts
+            return gains_above(groups, prior, one, others, start, floor, best_only)
         joint = self.evidence.of(self.counts[one] + self.counts[others])
         gains = start + (joint - (self.values[one] + self.values[others])).sum(axis=1)
         return np.where(gains < floor, -np.inf, gains)
-
-
-class ScoredLevels(Scored):
-    """The same for categories, compiled: most pairs are given up after a few variables."""
-
-    @cached_property
-    def weighed(self) -> Weighed:
-        """The groups as the kernels read them."""
-        groups, variables = self.values.shape
-        room, family = np.zeros((groups, variables + 1)), self.evidence.family
-        return Weighed(self.counts, self.values, room, self.evidence.prior, family.starts)
-
-    def update(self, begin: int, end: int) -> None:
-        """Bring the evidence of the groups from `begin` to before `end` up to date."""
-        weigh_groups(self.weighed, begin, end)
-
-    def gains_above(
-        self, one: int, others: Ints, start: Floats, floor: Floats, *, best_only: bool
-    ) -> Floats:
-        """Gains of joining one group with others, each with its `start` added: (other,)."""
-        return gains_above(self.weighed, one, others, start, floor, best_only)
 
 
 def drift_evidence(clusters: LocalClusters, family: Product, kappa: Floats) -> DriftEvidence:

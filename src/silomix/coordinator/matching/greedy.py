@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from silomix.coordinator.matching.evidence import LocalClusters, sum_blocks
+from silomix.coordinator.matching.evidence import LocalClusters, Scored, sum_blocks
 from silomix.kernels.arrays import by_appearance, sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from silomix.coordinator.matching.evidence import DriftEvidence, MatchingProblem, Scored
+    from silomix.coordinator.matching.evidence import DriftEvidence, MatchingProblem
     from silomix.kernels.arrays import Bools, Bytes, Floats, Ints
     from silomix.study import Evidence
 
@@ -134,7 +134,7 @@ def sum_up(clusters: LocalClusters, order: Ints, start: Ints, evidence: DriftEvi
         by_silo[g][s] = own
         held[g, s] = True
     bits, silos = np.packbits(held, axis=1), held.sum(axis=1)
-    return Groups(evidence, evidence.score(counts), rows, bits, silos, by_silo)
+    return Groups(evidence, Scored(counts, evidence), rows, bits, silos, by_silo)
 
 
 def greedy_merges(groups: Groups, gain: Gain) -> list[tuple[int, int, float]]:
@@ -190,7 +190,7 @@ def join(groups: Groups, one: int, other: int) -> None:
     if shared:
         counts[one] += joint_discount(groups, one, other)[0]
     groups.by_silo[one] = mine | others | {s: mine[s] + others[s] for s in shared}
-    groups.scored.update(one, one + 1)
+    groups.scored.update(slice(one, one + 1))
     groups.rows[one] += groups.rows[other]
     groups.held[one] |= groups.held[other]
     groups.silos[one] += groups.silos[other] - len(shared)
