@@ -410,7 +410,7 @@ class DensityProduct(Aggregation):
 MATCHINGS.register(Evidence, "silomix.coordinator.matching.greedy:match_by_evidence")
 SOLVERS.register(Lbfgs, "silomix.coordinator.aggregation:lbfgs")
 AGGREGATIONS.register(Vcmc, "silomix.coordinator.aggregation:maximise_elbo")
-AGGREGATIONS.register(DensityProduct, "silomix.coordinator.aggregation.densities:draw_product")
+AGGREGATIONS.register(DensityProduct, "silomix.coordinator.aggregation:draw_product")
 
 
 class Polish(Record):
