@@ -90,19 +90,19 @@ def compare(
 
 
 def _parameters(rounds: Sequence[Round], large: Bools) -> Floats:
-    """Return the parameters of the large clusters: (round, chain, cluster, parameter)."""
+    """Parameters of the large clusters: (round, chain, cluster, parameter)."""
     weights = np.array([part.weights for part in rounds], dtype=np.float64)[..., large]
     profiles = np.array([part.parameters for part in rounds], dtype=np.float64)[:, :, large]
     return np.concatenate([np.moveaxis(weights, 2, 3), profiles], axis=3)
 
 
 def spread(values: Floats) -> Floats:
-    """Return how far each chain is from the mean of all, averaged over rounds: (chain, …)."""
+    """Distance of each chain from the mean of all, averaged over rounds: (chain, …)."""
     return np.abs(values - values.mean(axis=(0, 1))).mean(axis=0)
 
 
 def independent_draws(values: Floats) -> float:
-    """Return how many independent draws these are worth, in the cluster where they are fewest.
+    """Effective number of independent draws, in the cluster where it is smallest.
 
     Chains are independent of each other, so the spread of their means says how well the mean of
     all is known, however slowly each of them moves.
@@ -122,7 +122,7 @@ def independent_draws(values: Floats) -> float:
 
 
 def excess(z: Floats) -> Floats:
-    """How far the mean of z², over the parameters of each cluster, is above 1: (cluster,).
+    """Excess over 1 of the mean of z² over the parameters of each cluster: (cluster,).
 
     In standard errors, as if half of the parameters said something of their own: levels of one
     variable add up to one.
@@ -136,7 +136,7 @@ def excess(z: Floats) -> Floats:
 
 
 def paired_z(differences: Floats) -> Floats:
-    """Return mean over standard error of the differences along axis 0; 0 where none moved."""
+    """Mean over standard error of the differences along axis 0; 0 where none moved."""
     error = differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
     mean = differences.mean(axis=0)
     return np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)

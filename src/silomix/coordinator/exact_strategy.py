@@ -201,7 +201,7 @@ def align(
 
 
 def _match_draws(draws: ExactDraws, clusters: Array, family: Product) -> tuple[Ints, Floats]:
-    """Return each draw's component for each cluster, and how alike the two are on average.
+    """Each draw's component for each cluster, and how alike the two are on average.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def _match_draws(draws: ExactDraws, clusters: Array, family: Product) -> tuple[I
 
 
 def log_joint(draws: ExactDraws, model: PooledModel) -> Floats:
-    """Return log p(rows, labels) of each draw's labels, parameters integrated out: (draw,)."""
+    """Log p(rows, labels) of each draw's labels, parameters integrated out: (draw,)."""
     profiles = model.family.log_evidence(draws.counts).sum(axis=(1, 2))
     return profiles + gammaln(model.prior.alpha + draws.members).sum(axis=1)
 
@@ -233,7 +233,7 @@ def log_joint(draws: ExactDraws, model: PooledModel) -> Floats:
 def _fold_small(
     counts: Array, members: Ints, persistent: Bools, model: PooledModel, limit: float
 ) -> Array:
-    """Return the reference's clusters (cluster, statistic), small ones folded into others.
+    """Reference's clusters (cluster, statistic), small ones folded into others.
 
     Parameters
     ----------

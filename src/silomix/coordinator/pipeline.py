@@ -54,13 +54,13 @@ def run_study(
     model = study.pooled_model
     if study.strategy == "exact":
         tell = partial(asked.say, "sampling")
-        found, diagnostics = find_pooled_posterior(study, asked, model, tell)
+        parts, diagnostics = find_pooled_posterior(study, asked, model, tell)
     else:
         replies: Mapping[str, Release] = asked.ask(SampleLocally())
         releases = [with_effective_counts(replies[s], model, len(replies)) for s in silos.names]
-        found, diagnostics = find_consensus(study, releases, asked, model, threads)
+        parts, diagnostics = find_consensus(study, releases, asked, model, threads)
 
-    parts = ordered(found)
+    parts = ordered(parts)
     asked.say("assigning")
     by_matching = parts.correspondence if study.assign == "matching" else None
     assign_rows(parts, asked, by_matching.groups if by_matching else None)
@@ -81,15 +81,18 @@ def find_consensus(
     polishes = settings.rounds != 0
     rows = np.array([release.rows for release in releases])
 
-    def combine(given: list[Release]) -> tuple[Correspondence, Floats | None, Aggregated]:
+    def combine(counted: list[Release]) -> tuple[Correspondence, Floats | None, Aggregated]:
         silos.say("matching")
-        how = {"drift": study.drifts, "polishes": polishes}
-        found, kappa = match(given, study.matching, silos, model, **how)
+        groups, kappa = match(
+            counted, study.matching, silos, model, drift=study.drifts, polishes=polishes
+        )
         silos.say("aggregating")
         # the aggregated draws are the posterior's, or where the chains of the polish begin
-        count, _ = affordable(study, rows, found.clusters, model.family)
-        size = {"count": count, "threads": threads}
-        return found, kappa, aggregate(given, found, study.aggregation, silos, model, **size)
+        count, _ = affordable(study, rows, groups.clusters, model.family)
+        combined = aggregate(
+            counted, groups, study.aggregation, silos, model, count=count, threads=threads
+        )
+        return groups, kappa, combined
 
     correspondence, kappa, aggregated = combine(releases)
     for _ in range(study.matching.refine):
@@ -105,12 +108,13 @@ def find_consensus(
         start = starting_point(matched, aggregated.parameters, rows, model.family, kappa)
         _, last = affordable(study, rows, correspondence.clusters, model.family)
         kept, tell = study.kept_draws, partial(silos.say, "polishing")
-        found = polish(
+        polished = polish(
             start, silos, settings, model, kept_draws=kept, most_rounds=last, report=tell
         )
-        by_silo = found.weights_by_silo
+        by_silo = polished.weights_by_silo
         weights = np.einsum("tsc,s->tc", by_silo, rows / rows.sum())
-        shared, own, trace = found.parameters, found.silo_profiles, found.trace.renumbered(weights)
+        shared, own = polished.parameters, polished.silo_profiles
+        trace = polished.trace.renumbered(weights)
     elif kappa is not None:
         shared, own = draw_under_drift(releases, correspondence, aggregated, kappa, model)
     parts = Parts(weights, by_silo, shared, correspondence, aggregated.silo_weights, own)
@@ -130,7 +134,7 @@ def find_consensus(
 
 
 def reweigh(releases: list[Release], match: Correspondence, weights: SiloWeights) -> list[Release]:
-    """Let clusters count for less where the aggregation gives their silo less than its share.
+    """Weigh clusters down where the aggregation gives their silo less than its share.
 
     The paper's discussion proposes to match again with the weights of a first aggregation; it
     leaves open how. Effective counts are multiplied by μ over the silo's share of the cluster's
@@ -147,7 +151,7 @@ def reweigh(releases: list[Release], match: Correspondence, weights: SiloWeights
 def draw_under_drift(
     sent: list[Release], match: Correspondence, found: Aggregated, kappa: Floats, model: PooledModel
 ) -> tuple[Floats, SiloProfiles]:
-    """Return shared and silos' own profiles where silos differ and no polish round is made.
+    """Shared and silos' own profiles where silos differ and no polish round is made.
 
     The average of profiles that drift has another spread than the profile they share, which is
     drawn given the silos' counts, discounted at the matching's κ; a silo's own are its own draws.
@@ -177,7 +181,7 @@ def assign_rows(parts: Parts, silos: Silos, groups: Sequence[Ints] | None) -> No
 
 
 def policy_notes(releases: list[Release]) -> Iterator[str]:
-    """Say what the silos' policies did to the numbers."""
+    """Effects of the silos' policies on the numbers."""
     ruled = [release for release in releases if Policy(**release.policy).has_rules]
     if not ruled:
         return
@@ -204,7 +208,7 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
 def consensus_notes(
     study: Study, releases: list[Release], aggregation: Sequence[str]
 ) -> Iterator[str]:
-    """Say what the policies did, what the `aggregation` noted, and what the method cannot do."""
+    """Effects of policies, notes of the `aggregation`, and limits of the method."""
     yield from policy_notes(releases)
     yield from aggregation
     often = {release.silo: release.diagnostics.prior_draws for release in releases}

@@ -151,7 +151,7 @@ def starting_point(
 
 
 def own_profiles(matched: MatchedDraws, shared: Floats, kappa: Floats, family: Product) -> Floats:
-    """Return each silo's own profiles, the shared ones where it lacks a cluster or all are alike.
+    """Each silo's own profiles, the shared ones where it lacks a cluster or all are alike.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def polish(
 
 
 def start_shared(start: Start, variables: int) -> Shared:
-    """Return what the silos share to begin with: κ is the grid's point nearest to the start's."""
+    """Shared parameters at the start: κ is the grid's point nearest to the given one."""
     kappa = np.full(variables, np.inf) if start.kappa is None else start.kappa.copy()
     logs = np.log(kappa[drifts := np.isfinite(kappa)])
     kappa[drifts] = GRID[np.abs(np.log(GRID[:-1]) - logs[:, None]).argmin(axis=1)]
@@ -243,7 +243,7 @@ def draw_profiles(
 
 
 class Answers(NamedTuple):
-    """What the silos answered in one round, in the order of the roster.
+    """Replies of the silos in one round, in the order of the roster.
 
     Attributes
     ----------
@@ -320,7 +320,7 @@ class _History:
         return bool(self.checks) and self.checks[-1].at_rest
 
     def finish(self, family: Product, draws: int, rng: Rng) -> Polished:
-        """Return the draws of the kept rounds, each with a second one given the same counts.
+        """Draws of the kept rounds, each with a second one given the same counts.
 
         That costs no exchange, and makes the ends of intervals steadier. Rounds that had to end
         early have more of them, until there are so many draws.
@@ -358,7 +358,7 @@ class _History:
 
 
 class Shared(NamedTuple):
-    """What the silos share, in every chain.
+    """Parameters that the silos share, in every chain.
 
     Attributes
     ----------
@@ -397,7 +397,7 @@ def draw_kappa(statistics: Array, shared: Shared, family: Product, rng: Rng) -> 
 def exchange_clusters(
     statistics: Array, weights: Floats, shared: Shared, family: Product, rng: Rng
 ) -> tuple[Array, Floats]:
-    """Let every silo exchange the rows and weights of two clusters, in every chain.
+    """Exchange the rows and weights of two clusters, in every silo and chain.
 
     A Metropolis step on the labels with the silo's parameters integrated out: a silo whose clusters
     were matched crosswise can change over, which row by row it never could.

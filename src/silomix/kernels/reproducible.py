@@ -1,4 +1,4 @@
-"""What all kernels stand on: compilation, threads, and counter-based random numbers.
+"""Basis of all kernels: compilation, threads, and counter-based random numbers.
 
 Results depend neither on the machine nor on the number of threads. The same key gives the same
 bits: every operation is a scalar IEEE operation in a fixed order, even `exp` and `log`. The C

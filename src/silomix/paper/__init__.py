@@ -61,7 +61,7 @@ class Divergence(Matching):
     reference: Literal["mean", "precision"] = "mean"
 
     def asks(self, silos: int) -> Asked:
-        """Return the question of each silo but the first, in each of the orders."""
+        """Question of each silo but the first, in each of the orders."""
         words = "how well the clusters of others fit its rows"
         return Asked(("DivergenceCost",), words, self.restarts * (silos - 1))
 

@@ -60,7 +60,7 @@ SHORTEST = 1e-5
 
 
 def ball_groups(problem: MatchingProblem, settings: Ball) -> Ints:
-    """Return the connected components of the graph of close clusters: (local,).
+    """Connected components of the graph of close clusters: (local,).
 
     Ball matching (Fendler et al., 2026, algorithm 2). An edge needs one cluster inside the
     other's ball, not both: the algorithm as printed adds an edge for each direction. Clusters
@@ -83,7 +83,7 @@ def ball_groups(problem: MatchingProblem, settings: Ball) -> Ints:
 
 
 def components(points: Reals, radii: Floats) -> Ints:
-    """Return the component of each point, joined to all points nearer than either's radius.
+    """Component of each point, joined to all points nearer than either's radius.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def divergence_groups(problem: MatchingProblem, settings: Divergence) -> Ints:
 
 
 def orders(releases: Sequence[Release], settings: Divergence, rng: Rng) -> list[list[int]]:
-    """Return the orders of the silos to try."""
+    """Orders of the silos to try."""
     first = 0
     if settings.start == "most-informative":
         first = int(np.argmax([release.effective_counts.sum() for release in releases]))
@@ -181,7 +181,7 @@ def match_in_order(
 
 
 def assign(cost: Floats, clusters: int, reference: int) -> tuple[Ints, float]:
-    """Return the group of each local cluster, and the summed divergence.
+    """Group of each local cluster, and the summed divergence.
 
     A pair at least as costly as matching two components of the prior is not matched. That
     cost is read off the table: the best assignment need not contain such a pair. Only real
@@ -216,7 +216,7 @@ def by_inverse_variance(problem: AggregationProblem, _: Cmc) -> Aggregated:
 
 
 def inverse_variances(matched: MatchedDraws, rows: Ints, family: Product) -> tuple[Floats, Floats]:
-    """Return λ, and the elementwise weights of the profiles, by inverse variance.
+    """Weights λ, and elementwise weights of the profiles, by inverse variance.
 
     Scott et al. (2016), with independent weights. The reading for a mixture:
 
@@ -247,7 +247,7 @@ def inverse_variances(matched: MatchedDraws, rows: Ints, family: Product) -> tup
 
 
 def places(matched: MatchedDraws, family: Product) -> Floats:
-    """Return the draws' coordinates, zeros where a silo lacks a cluster: as its parameters."""
+    """Draws' coordinates, zeros where a silo lacks a cluster: as its parameters."""
     found = np.zeros(matched.parameters.shape)
     for own, parameters, held in zip(found, matched.parameters, matched.held, strict=True):
         own[:, held] = family.coordinates(parameters[:, held])
@@ -255,7 +255,7 @@ def places(matched: MatchedDraws, family: Product) -> Floats:
 
 
 def average_elementwise(matched: MatchedDraws, elements: Floats, family: Product) -> Floats:
-    """Return Σ_s w_{s,c,k} x_{c,k}^s, x the coordinates, as parameters.
+    """Average Σ_s w_{s,c,k} x_{c,k}^s, x the coordinates, as parameters.
 
     Parameters
     ----------
@@ -341,20 +341,20 @@ def _ascend(
 
 
 def _along(gradient: Floats, held: Bools) -> Floats:
-    """Return the part of a gradient that stays on the simplices: less its mean in each block."""
+    """Part of a gradient that stays on the simplices: less its mean in each block."""
     mean = np.sum(gradient * held, axis=-2, keepdims=True) / held.sum(axis=0)
     return np.where(held, gradient - mean, 0.0)
 
 
 def _step(ways: Floats, lengths: Floats, held: Bools) -> Floats:
-    """Return steps (start, silo, block) along the gradients, of these lengths (start, block)."""
+    """Steps (start, silo, block) along the gradients, of these lengths (start, block)."""
     along = _along(ways, held)
     norms = np.linalg.norm(along, axis=-2, keepdims=True)
     return lengths[:, None, :] * along / np.maximum(norms, TINY)
 
 
 def _factors(before: Floats, after: Floats, held: Bools, better: Bools) -> Floats:
-    """Return what multiplies the lengths after a step: (start, block).
+    """Factors of the lengths after a step: (start, block).
 
     A block whose gradient turned went too far. Where the objective fell and no block's
     gradient turned, all of them did.

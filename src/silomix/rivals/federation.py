@@ -198,7 +198,7 @@ def open_silos(
 
 
 def keep_labels(silo: Silo, labels: Ints, clusters: int) -> Ints:
-    """Let a silo keep its rows' clusters, (row,); return the cluster sizes: (cluster,)."""
+    """Keep a silo's clusters of its rows, (row,), in its store; their sizes: (cluster,)."""
     silo.store.assign(np.eye(clusters, dtype=np.float32)[labels])
     return np.bincount(labels, minlength=clusters)
 

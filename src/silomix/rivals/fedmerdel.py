@@ -256,7 +256,7 @@ def fit_locally(search: Search, pairs: str, silo: Silo) -> LocalComponents:
 def assign_locally(
     search: Search, components: LocalComponents, groups: Ints, clusters: int, silo: Silo
 ) -> ClusterSizes:
-    """Let a silo keep the cluster of each row's most probable component.
+    """Assign a silo's rows to the clusters of their most probable components.
 
     Parameters
     ----------

@@ -227,7 +227,7 @@ def cluster_centres(answers: Sequence[Any], steps: Steps, rng: Rng) -> Array:
 
 
 def assign(nearest: Callable[..., Ints], centres: Array, silo: Silo) -> NearCentres:
-    """Let a silo keep its rows' nearest centres, and sum the rows of each."""
+    """Assign a silo's rows to their nearest centres, and sum the rows of each."""
     labels = nearest(centres, silo)
     rows = Rows(silo.shard, silo.study.pooled_model.family)
     sums = rows.sum_statistics(labels, len(centres))

@@ -101,7 +101,7 @@ class Aggregated:
 
 @dataclass(frozen=True, eq=False)
 class AggregationProblem:
-    """What an aggregation may look at, and ask.
+    """Input of an aggregation, and the silos that it may ask.
 
     Attributes
     ----------
@@ -132,14 +132,14 @@ class AggregationProblem:
         return np.array([release.rows for release in self.releases], dtype=np.int64)
 
     def average(self, by_silo: Floats, by_cluster: Floats) -> Aggregated:
-        """Return means of the silos' draws, weighted by λ, (silo,), and μ, (silo, cluster)."""
+        """Means of the silos' draws, weighted by λ, (silo,), and μ, (silo, cluster)."""
         draws = mix(self.matched, by_silo, by_cluster, self.model.family)
         return self.result(*draws, by_silo, by_cluster)
 
     def result(
         self, weights: Floats, parameters: Floats, by_silo: Floats, by_cluster: Floats
     ) -> Aggregated:
-        """Return global draws, and how much each silo counted: (silo,) and (silo, cluster)."""
+        """Global draws, and how much each silo counted: (silo,) and (silo, cluster)."""
         silo_weights = SiloWeights(self.correspondence.silos, by_silo, by_cluster)
         return Aggregated(weights, parameters, silo_weights, self.matched)
 
@@ -192,12 +192,12 @@ def maximise_elbo(problem: AggregationProblem, settings: Vcmc) -> Aggregated:
 
 
 def objective_draws(draws: int, rows: int) -> int:
-    """Return how many draws the objective takes: fewer than asked for where rows are many."""
+    """Number of draws in the objective: fewer than asked for where rows are many."""
     return min(draws, max(LEAST_DRAWS, MOST_ROW_DRAWS // max(rows, 1)))
 
 
 def size_weights(rows: Ints, correspondence: Correspondence) -> Floats:
-    """Return the point λ_s ∝ n_s, μ_{s,c} ∝ rows of cluster c in silo s: (silo, block)."""
+    """Point λ_s ∝ n_s, μ_{s,c} ∝ rows of cluster c in silo s: (silo, block)."""
     return join(rows / rows.sum(), correspondence.rows / correspondence.rows.sum(axis=0))
 
 
@@ -223,7 +223,7 @@ def maximise(objective: Objective, by_size: Floats, settings: Vcmc, seed: int) -
 
 
 def describe(found: Solution, settings: Vcmc, silos: tuple[str, ...], rows: int) -> Iterator[str]:
-    """Say in plain sentences what a reader of the result should see."""
+    """Notes on the solution for readers of the result."""
     used = objective_draws(settings.draws, rows)
     if used < settings.draws:
         yield (
@@ -327,7 +327,7 @@ def _lbfgs_from(objective: Objective, start: Floats, settings: Lbfgs, floor: flo
 
 
 def _scales(objective: Objective, slopes: Floats) -> Floats:
-    """Return what multiplies the logs of each block so that all bend alike: (silo, block).
+    """Scale factors of each block's logs that equalise curvature: (silo, block).
 
     Guessed from the start: a block is some units of log-weight away from its maximum, so it
     bends about as much as it slopes, and no less than its log-determinant.
@@ -402,7 +402,7 @@ def multiply(matched: MatchedDraws, rows: Ints, model: PooledModel) -> Multiplie
 
 
 def _members(weights: Floats, rows: int, alpha: float) -> tuple[Floats, float]:
-    """Return the share of each cluster in a silo, and how many rows its draws are worth.
+    """Share of each cluster in a silo, and how many rows its draws are worth.
 
     One cluster has no doubt about its weight; otherwise at most the rows there are.
     """

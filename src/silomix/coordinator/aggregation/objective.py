@@ -63,7 +63,7 @@ TINY = 1e-300
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What is maximised.
+    """The relaxed ELBO, as a function of aggregation weights.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(objective: Objective, points: Floats) -> Evaluation:
-    """Return the relaxed ELBO and its gradient at points (start, silo, block)."""
+    """Relaxed ELBO and its gradient at points (start, silo, block)."""
     data = objective.oracle(objective.matched, objective.first, *split(points))
     prior = log_prior(objective, points)
     determinant = log_determinants(objective, points)
@@ -111,7 +111,7 @@ def evaluate(objective: Objective, points: Floats) -> Evaluation:
 
 
 def log_prior(objective: Objective, points: Floats) -> Evaluation:
-    """Return mean_t log p(θ̂_t), of the weights and of every cluster, and its gradient."""
+    """Mean over draws of log p(θ̂_t), of the weights and of every cluster, and its gradient."""
     matched, alpha, family = objective.matched, objective.alpha, objective.family
     clusters = matched.held.shape[1]
     values, gradients = [], []
@@ -127,7 +127,7 @@ def log_prior(objective: Objective, points: Floats) -> Evaluation:
 
 
 def log_determinants(objective: Objective, points: Floats) -> Evaluation:
-    """Return the log-determinant terms and their gradient."""
+    """Log-determinant terms and their gradient."""
     held = objective.held
     factors = determinant_factors(objective)
     positive = np.where(held, points, 1.0)
@@ -135,7 +135,7 @@ def log_determinants(objective: Objective, points: Floats) -> Evaluation:
 
 
 def determinant_factors(objective: Objective) -> Floats:
-    """Return what multiplies each block's sum of log weights: (block,)."""
+    """Coefficient of each block's sum of log weights: (block,)."""
     silos, clusters = objective.matched.held.shape
     family = objective.family
     if objective.log_determinant == "literal":
@@ -157,7 +157,7 @@ def contingency(silos: Silos, family: Product, threads: int = 1) -> Oracle:
 
 
 def of_rows(family: Product, expected: Expected) -> Oracle:
-    """Return an oracle on rows that are all here, by what they are `expected` to add up to."""
+    """Oracle on rows that are all here, by their `expected` sums."""
     return lambda matched, _, weights, profiles: LogLikelihoodReply(
         *mean_log_likelihood(matched, weights, profiles, family, expected)
     )
@@ -170,7 +170,7 @@ def by_differences(
     family: Product,
     value: Callable[[Floats, Floats], float],
 ) -> LogLikelihoodReply:
-    """Return a mean log-likelihood at points, and its gradient by difference quotients.
+    """Mean log-likelihood at points, and its gradient by difference quotients.
 
     The aggregation weights are few, so that no derivative is asked of whoever wrote it.
 
@@ -194,7 +194,7 @@ def by_differences(
 
 
 def federated(silos: Silos, share: ShareReleases) -> Oracle:
-    """Return an oracle that asks every silo each time: sums over rows move, and no row.
+    """Oracle that asks every silo each time: sums over rows move, and no row.
 
     The silos are shown the releases once; the questions then carry points alone.
     """
@@ -229,22 +229,22 @@ def join(weights: Floats, profiles: Floats) -> Floats:
 
 
 def split(points: Floats) -> tuple[Floats, Floats]:
-    """Return λ (…, silo) and μ (…, silo, cluster) of points."""
+    """Weights λ (…, silo) and μ (…, silo, cluster) of points."""
     return np.ascontiguousarray(points[..., 0]), np.ascontiguousarray(points[..., 1:])
 
 
 def blocks_held(held: Bools) -> Bools:
-    """Return which entries the blocks have, of which silo holds which cluster."""
+    """Entries of the blocks, given which silo holds which cluster: (silo, block)."""
     return np.concatenate([np.ones((len(held), 1), dtype=bool), held], axis=1)
 
 
 def room(held: Bools, floor: float) -> Floats:
-    """Return what each block has left to share out above the floor: (block,)."""
+    """Remainder of each block above the floor: (block,)."""
     return 1.0 - floor * held.sum(axis=0)
 
 
 def project(points: Floats, held: Bools, floor: float = 0.0) -> Floats:
-    """Return the nearest points of the space, block by block.
+    """Nearest points of the space, block by block.
 
     By sorting: Duchi, Shalev-Shwartz, Singer and Chandra (2008), figure 1. A floor moves the
     origin and leaves a smaller simplex.
@@ -260,7 +260,7 @@ def project(points: Floats, held: Bools, floor: float = 0.0) -> Floats:
 
 
 def softmax(logs: Floats, held: Bools, floor: float = 0.0) -> Floats:
-    """Return the points floor + (1 − n floor) softmax(logs), n the entries of a block."""
+    """Points floor + (1 − n floor) softmax(logs), n the entries of a block."""
     masked = np.where(held, logs, -np.inf)
     masses = np.exp(masked - masked.max(axis=-2, keepdims=True))
     shares = masses / masses.sum(axis=-2, keepdims=True)
@@ -268,7 +268,7 @@ def softmax(logs: Floats, held: Bools, floor: float = 0.0) -> Floats:
 
 
 def softmax_inverse(points: Floats, held: Bools, floor: float = 0.0) -> Floats:
-    """Return logs that `softmax` turns into these points; zero where a block has no entry."""
+    """Logs that `softmax` turns into these points; zero where a block has no entry."""
     shares = np.where(held, (points - floor) / room(held, floor), 1.0)
     return np.log(np.maximum(shares, TINY))
 
@@ -282,7 +282,7 @@ def softmax_gradient(gradient: Floats, points: Floats, held: Bools, floor: float
 
 
 def hypercube(count: int, held: Bools, rng: Rng) -> Floats:
-    """Return `count` points spread evenly over the space: (start, silo, block).
+    """Points spread evenly over the space: (start, silo, block).
 
     A Latin hypercube (McKay, Beckman and Conover, 1979), pushed through the Rosenblatt map in
     closed form of Fendler et al. (2026), section 4.4: a block of n entries takes n − 1

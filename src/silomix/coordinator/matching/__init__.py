@@ -80,35 +80,35 @@ def match(
     for_matching, for_confidence = np.random.default_rng(model.seed).spawn(2)
     limit = greedy.folding_limit(settings.absorb)
     # a silo's stray rows are its own affair: how silos differ says nothing about them
-    own = greedy.absorb_groups(
+    start = greedy.absorb_groups(
         clusters, np.arange(len(clusters.silo)), evidence, limit=min(greedy.STRAY_ROWS, limit)
     )
 
     solve = MATCHINGS.function(settings)
-    problem = MatchingProblem(releases, clusters, evidence, own, silos, for_matching)
+    problem = MatchingProblem(releases, clusters, evidence, start, silos, for_matching)
     # a matching that knows no drift is asked once: only what follows is judged under it
-    groups = None if settings.by_evidence else solve(problem, settings)
+    fixed = None if settings.by_evidence else solve(problem, settings)
 
     def find(evidence: DriftEvidence) -> Ints:
-        if groups is not None:
-            return groups
+        if fixed is not None:
+            return fixed
         return np.asarray(solve(replace(problem, evidence=evidence), settings))
 
     if drift and len(releases) > 1:
-        found, evidence = group_under_drift(clusters, evidence, find)
+        groups, evidence = group_under_drift(clusters, evidence, find)
     else:
-        found = find(evidence)
+        groups = find(evidence)
     if settings.absorb:
-        found = greedy.absorb_groups(clusters, found, evidence, limit=limit)
+        groups = greedy.absorb_groups(clusters, groups, evidence, limit=limit)
     confidence = None
-    if len(found) <= MOST_LOCAL_CLUSTERS:
-        confidence = co_occurrence(clusters, found, evidence, for_confidence)
+    if len(groups) <= MOST_LOCAL_CLUSTERS:
+        confidence = co_occurrence(clusters, groups, evidence, for_confidence)
     if settings.absorb and polishes:
-        found, confidence = greedy.split_unions(clusters, found, evidence, confidence)
-    found = number_by_rows(found, clusters.sizes)
+        groups, confidence = greedy.split_unions(clusters, groups, evidence, confidence)
+    groups = number_by_rows(groups, clusters.sizes)
     correspondence = Correspondence(
         silos=clusters.names,
-        groups=tuple(found[clusters.silo == silo] for silo in range(len(releases))),
+        groups=tuple(groups[clusters.silo == silo] for silo in range(len(releases))),
         sizes=tuple(release.sizes for release in releases),
         method=settings.method,
         confidence=confidence,
@@ -117,7 +117,7 @@ def match(
 
 
 def number_by_rows(groups: Ints, sizes: Ints) -> Ints:
-    """Return groups, (local,), numbered by decreasing rows; of equal ones, the first seen first."""
+    """Groups, (local,), numbered by decreasing rows; of equal ones, the first seen first."""
     _, first, ids = np.unique(groups, return_index=True, return_inverse=True)
     rows = np.bincount(ids, weights=sizes)
     return np.argsort(np.lexsort((first, -rows)))[ids]
@@ -126,7 +126,7 @@ def number_by_rows(groups: Ints, sizes: Ints) -> Ints:
 def co_occurrence(
     clusters: LocalClusters, groups: Ints, evidence: DriftEvidence, rng: Rng, sweeps: int = SWEEPS
 ) -> Floats:
-    """How often each two local clusters share a group, over sampled groupings.
+    """Share of sampled groupings in which each two local clusters share a group.
 
     The chain starts from `groups`. Clusters of one silo that share a group there were put there on
     purpose and stay together.

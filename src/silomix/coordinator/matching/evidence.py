@@ -59,7 +59,7 @@ class LocalClusters:
     counts: Floats
 
     def canonical_order(self) -> Ints:
-        """Return the clusters sorted by silo name, then by what is in them: (local,).
+        """Clusters sorted by silo name, then by what is in them: (local,).
 
         An algorithm that goes through them in this order, and breaks ties by it, gives the
         same answer however the silos are listed and their clusters numbered.
@@ -80,7 +80,7 @@ def local_clusters(releases: list[Release]) -> LocalClusters:
 
 
 class Blocks(NamedTuple):
-    """What clusters of one silo in one group add up to: they drift together.
+    """Sums of the clusters of one silo in one group, which drift together.
 
     Attributes
     ----------
@@ -124,11 +124,11 @@ class DriftEvidence:
         return self.family.log_evidence(statistics, self.base)
 
     def discount(self, statistics: Floats) -> Floats:
-        """Return what sums of one silo say of the shared parameters: (..., statistic)."""
+        """Sums of one silo, discounted for its drift: (..., statistic)."""
         return statistics if self.kappa is None else self.family.discount(statistics, self.kappa)
 
     def remainder(self, statistics: Floats) -> Floats:
-        """Return what discounting leaves out of the log probability of the rows: (...,)."""
+        """Part of the rows' log probability that discounting leaves out: (...,)."""
         if self.kappa is None:
             return np.zeros(statistics.shape[:-1])
         return np.asarray(self.family.log_remainder(statistics, self.kappa).sum(axis=-1))
@@ -146,7 +146,7 @@ class DriftEvidence:
 
     @property
     def log_join_odds(self) -> float:
-        """What each join adds to the log prior of a grouping."""
+        """Term of the log prior of a grouping for each join."""
         return float(np.log(JOIN_ODDS)) if self.drifts.any() else 0.0
 
 
@@ -193,7 +193,7 @@ class Scored:
 
 
 def drift_evidence(clusters: LocalClusters, family: Product, kappa: Floats) -> DriftEvidence:
-    """Return the evidence under drift at κ, with the spread of unrelated clusters learned.
+    """Evidence under drift at κ, with the spread of unrelated clusters learned.
 
     The local clusters are looked at one by one, each counting (clusters of its silo −
     1)/(clusters of its silo), so that a silo's only cluster, which may differ from others by drift
@@ -206,7 +206,7 @@ def drift_evidence(clusters: LocalClusters, family: Product, kappa: Floats) -> D
 
 @dataclass(frozen=True, eq=False)
 class MatchingProblem:
-    """What a matching may look at, and ask.
+    """Input of a matching, and the silos that it may ask.
 
     Attributes
     ----------
@@ -242,7 +242,7 @@ class Judged(NamedTuple):
 def group_under_drift(
     clusters: LocalClusters, plain: DriftEvidence, find: Find
 ) -> tuple[Ints, DriftEvidence]:
-    """Return the grouping that is most probable with its κ, and the evidence at that κ.
+    """Grouping that is most probable with its κ, and the evidence at that κ.
 
     A κ is judged by what its joins add to the log probability of all clusters standing alone, so
     that without a join no κ is better than another. Drift, over all its κ, must be more probable
@@ -297,7 +297,7 @@ def _judge(clusters: LocalClusters, evidence: DriftEvidence, find: Find) -> Judg
 
 
 def _log_prior(drifts: Bools) -> float:
-    """Return the log prior of which variables drift, (variable,), and how much.
+    """Log prior of which variables drift, (variable,), and how much.
 
     Half is on no drift at all, a quarter on drift in all variables; otherwise the share of
     variables that drift is uniform beforehand. The value they share is uniform on `KAPPAS`.
@@ -309,7 +309,7 @@ def _log_prior(drifts: Bools) -> float:
 
 
 def join_gain(clusters: LocalClusters, groups: Ints, evidence: DriftEvidence) -> float:
-    """Return the log probability of a grouping less that of every block by itself.
+    """Log probability of a grouping less that of every block by itself.
 
     A block is what clusters of one silo in one group add up to.
     """
@@ -322,7 +322,7 @@ def join_gain(clusters: LocalClusters, groups: Ints, evidence: DriftEvidence) ->
 
 
 def gain_by_variable(clusters: LocalClusters, groups: Ints, evidence: DriftEvidence) -> Floats:
-    """Return the evidence of the groups less that of their blocks: (variable,)."""
+    """Evidence of the groups less that of their blocks: (variable,)."""
     blocks = sum_blocks(clusters, np.arange(len(groups)), groups)
     counts = evidence.discount(blocks.counts)
     together = sum_by(blocks.group, counts, int(blocks.group.max()) + 1)

@@ -72,7 +72,7 @@ class Groups:
 
 
 def match_by_evidence(problem: MatchingProblem, _: Evidence) -> Ints:
-    """Return the groups of `evidence_groups`: (local,)."""
+    """Groups of `evidence_groups`: (local,)."""
     return evidence_groups(problem.clusters, problem.evidence, problem.start)
 
 
@@ -197,7 +197,7 @@ def join(groups: Groups, one: int, other: int) -> None:
 
 
 def joint_discount(groups: Groups, one: int, other: int) -> tuple[Floats, float]:
-    """Return what changes where two groups share silos, whose clusters would drift together.
+    """Change where two groups share silos, whose clusters would drift together.
 
     Returns
     -------
@@ -214,12 +214,12 @@ def joint_discount(groups: Groups, one: int, other: int) -> tuple[Floats, float]
 
 
 def sharing(groups: Groups, one: int, others: Ints) -> Bools:
-    """Tell which of the others have a silo in common with one group: (other,)."""
+    """Which of the others have a silo in common with one group: (other,)."""
     return np.asarray((groups.held[others] & groups.held[one]).any(axis=1))
 
 
 def apart_gain(groups: Groups, one: int, others: Ints, floor: Floats, *, best_only: bool) -> Floats:
-    """Return the gain of joining each of the others: (other,).
+    """Gain of joining each of the others: (other,).
 
     −inf where a silo is in both, and where the gain does not count: below its floor, (other,), or
     with `best_only` below the largest.
@@ -233,19 +233,19 @@ def apart_gain(groups: Groups, one: int, others: Ints, floor: Floats, *, best_on
 
 
 def membership_gain(one: np.int64, others: Ints) -> Floats:
-    """Return lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,)."""
+    """Gain lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,)."""
     return np.asarray(gammaln(one + others) - gammaln(one) - gammaln(others))
 
 
 def folding_limit(absorb: int) -> float:
-    """Return how many rows a group must have to be left alone; under True no number is enough."""
+    """Rows from which a group is left alone; under True no number is enough."""
     return np.inf if absorb is True else float(absorb)
 
 
 def absorb_groups(
     clusters: LocalClusters, groups: Ints, evidence: DriftEvidence, *, limit: float
 ) -> Ints:
-    """Let groups join a group that shares a silo with them, if their profiles do not differ.
+    """Join groups that share a silo, if their profiles do not differ.
 
     A silo may split a few rows, or half a cluster, off one of its clusters. Among n rows some
     always look apart, so a splinter stays only if all silos of the two groups together say so by a
@@ -272,7 +272,7 @@ def absorb_groups(
 def folding_gain(
     groups: Groups, one: int, others: Ints, _: Floats, *, limit: float, rows: Floats, **__: bool
 ) -> Floats:
-    """Return the gain of joining each of the others; −inf where they must not: (other,).
+    """Gain of joining each of the others; −inf where they must not: (other,).
 
     `rows` is (silo,), how many rows each silo has.
     """
@@ -344,7 +344,7 @@ def split_unions(
 
 
 def find_union(group: int, counts: Floats, held: Bools, evidence: DriftEvidence) -> Union:
-    """Return the best mixture of two groups that could be this one, held by one silo.
+    """Best mixture of two groups that could be this one, held by one silo.
 
     The silo has neither of the two: it has told them from whatever else it has.
 
