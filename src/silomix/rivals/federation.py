@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from silomix.api import gather_assignment
 from silomix.errors import DataError, SettingsError
 from silomix.families.categorical import one_hot
-from silomix.families.dirichlet import log_evidence
-from silomix.kernels.arrays import Floats, Ints, Reals, sum_by
+from silomix.families.rows import Rows
+from silomix.kernels.arrays import Array, Floats, Ints, Reals, sum_by
 from silomix.messages.progress import CountingSilos
 from silomix.model.reading import Table, read_table
 from silomix.model.sentences import at_least, cores, quoted
@@ -197,6 +197,20 @@ def open_silos(
     return Federation(study, silos, tally, roster.places, cores(threads), sent)
 
 
+class ClusterSums(NamedTuple):
+    """Rows of a silo's clusters, (cluster,), and their sums, (cluster, statistic)."""
+
+    sizes: Ints
+    statistics: Array
+
+
+def sum_clusters(silo: Silo, labels: Ints, clusters: int) -> ClusterSums:
+    """Sizes and sums of the clusters of a silo's rows, given their labels: (row,)."""
+    rows = Rows(silo.shard, silo.study.pooled_model.family)
+    sums = rows.sum_statistics(labels, clusters)
+    return ClusterSums(np.bincount(labels, minlength=clusters), sums)
+
+
 def keep_labels(silo: Silo, labels: Ints, clusters: int) -> Ints:
     """Keep a silo's clusters of its rows, (row,), in its store; their sizes: (cluster,)."""
     silo.store.assign(np.eye(clusters, dtype=np.float32)[labels])
@@ -209,22 +223,6 @@ class Options(Record):
     def __init__(self, *values: Any, **settings: Any) -> None:
         names = list(type(self).model_fields)[: len(values)]
         super().__init__(**dict(zip(names, values, strict=True)), **settings)
-
-
-class Levels(NamedTuple):
-    """Categories and their prior.
-
-    Attributes
-    ----------
-    offsets : (variable + 1,), index of each variable's first level; prior : (level,), shapes.
-    """
-
-    offsets: Ints
-    prior: Floats
-
-    def evidence(self, counts: Floats) -> Floats:
-        """Log evidence ln p(cells), probabilities integrated out: (...,) from (..., level)."""
-        return np.asarray(log_evidence(counts, self.offsets, self.prior).sum(axis=-1))
 
 
 class Points(NamedTuple):
