@@ -13,7 +13,7 @@ from silomix.coordinator.exact_strategy import find_pooled_posterior
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import affordable, own_profiles, polish, starting_point
 from silomix.families.release_rounding import STAND_INS
-from silomix.kernels.arrays import sum_by
+from silomix.kernels.arrays import Floats, Ints, Reals, sum_by
 from silomix.messages import AssignRows, Release, SampleLocally, Silos
 from silomix.messages.progress import CountingSilos, Report
 from silomix.messages.released_draws import with_effective_counts
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
     from silomix.families.product import Product
-    from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.prior import PooledModel
     from silomix.study import Study
 

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numba
 import numpy as np
 from numba import njit
 
@@ -67,7 +66,7 @@ EDGES, HEIGHTS = _ziggurat()
 
 def kernel(function: Function) -> Function:
     """Compile without the interpreter lock, cached on disk between runs."""
-    compile_it: Callable[..., Callable[[Function], Function]] = numba.njit
+    compile_it: Callable[..., Callable[[Function], Function]] = njit
     return compile_it(nogil=True, cache=True)(function)
 
 

@@ -21,7 +21,7 @@ from pydantic import Field
 from scipy.special import gammaln
 
 from silomix.coordinator.pipeline import assign_rows
-from silomix.kernels.arrays import by_appearance, sum_by
+from silomix.kernels.arrays import Floats, Ints, Rng, by_appearance, sum_by
 from silomix.messages import SampleLocally
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts
@@ -31,7 +31,6 @@ from silomix.study.settings import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:
     from silomix.families.product import Product
-    from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.model.reading import Table
     from silomix.rivals.federation import ClusterSums
     from silomix.silo.local import Silo

@@ -28,7 +28,7 @@ from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln, softmax, xlogy
 
 from silomix.families.dirichlet import draw_levels, level_totals, log_evidence
-from silomix.kernels.arrays import by_appearance, sum_by
+from silomix.kernels.arrays import Floats, Ints, Rng, by_appearance, sum_by
 from silomix.rivals.federation import (
     Options,
     keep_labels,
@@ -43,7 +43,6 @@ from silomix.study.settings import Count, CountFromZero, Positive
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.model.reading import Table
     from silomix.rivals.federation import Points, RivalResult
     from silomix.silo.local import Silo

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.kernels.arrays import sum_by
+from silomix.kernels.arrays import Array, Floats, Ints, Rng, sum_by
 from silomix.rivals.federation import keep_labels, open_silos, points_of, sum_clusters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from silomix.kernels.arrays import Array, Floats, Ints, Rng
     from silomix.model.reading import Table
     from silomix.model.schema import Shard
     from silomix.rivals.federation import ClusterSums, Federation, Points, RivalResult

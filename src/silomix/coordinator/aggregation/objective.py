@@ -37,7 +37,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from silomix.errors import PolicyRefusal
-from silomix.kernels.arrays import distinct_rows
+from silomix.kernels.arrays import Bools, Floats, Rng, distinct_rows
 from silomix.kernels.layout import row_table
 from silomix.kernels.likelihood import expected_counts
 from silomix.messages import CountDistinctRows, LogLikelihood, LogLikelihoodReply
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from silomix.families.product import Product
-    from silomix.kernels.arrays import Bools, Floats, Rng
     from silomix.messages import DistinctRows, ShareReleases, Silos
     from silomix.messages.released_draws import Expected
     from silomix.model.draws import MatchedDraws

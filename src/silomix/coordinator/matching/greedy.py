@@ -20,13 +20,12 @@ import numpy as np
 from scipy.special import gammaln
 
 from silomix.coordinator.matching.evidence import LocalClusters, Scored, sum_blocks
-from silomix.kernels.arrays import by_appearance, sum_by
+from silomix.kernels.arrays import Bools, Bytes, Floats, Ints, by_appearance, sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from silomix.coordinator.matching.evidence import DriftEvidence, MatchingProblem
-    from silomix.kernels.arrays import Bools, Bytes, Floats, Ints
     from silomix.study import Evidence
 
     # (groups, one, others, floor, best_only=) -> gains, see `apart_gain`
