@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-# Modules of silomix whose functions run in a default fit.
 MOST_MODULES = 63
 
 PROGRAM = """

@@ -62,13 +62,8 @@ def find_pooled_posterior(
     ]
     if folded:
         notes.append(f"{folded} small components were folded into their neighbours.")
-
-    def by_chain(values: Array) -> Array:
-        return values.reshape(schedule.chains, -1, *values.shape[1:])
-
-    judged = diagnose(
-        by_chain(draws.log_likelihood), by_chain(draws.members), by_chain(draws.weights)
-    )
+    traces: tuple[Array, ...] = draws.log_likelihood, draws.members, draws.weights
+    judged = diagnose(*(part.reshape(schedule.chains, -1, *part.shape[1:]) for part in traces))
     chains = ReleasedDiagnostics.of(judged, prior_draws=0.0, sweeps=schedule.iterations)
     return parts, PosteriorDiagnostics(silos={}, chains=chains, notes=tuple(notes))
 
@@ -216,10 +211,10 @@ def _match_draws(draws: ExactDraws, clusters: Array, family: Product) -> tuple[I
     alike = np.zeros(len(clusters))
     for t, counts in enumerate(draws.counts):
         overlap = family.overlap(counts[:, None, :], clusters[None, :, :]).sum(axis=2)
-        found, places = linear_sum_assignment(overlap, maximize=True)
-        components[t, places] = found
-        shared = overlap[found, places]
-        union = (family.known(counts[found]) + family.known(clusters[places])).sum(axis=1) - shared
+        own, places = linear_sum_assignment(overlap, maximize=True)
+        components[t, places] = own
+        shared = overlap[own, places]
+        union = (family.known(counts[own]) + family.known(clusters[places])).sum(axis=1) - shared
         alike[places] += shared / np.maximum(union, 1.0)  # two empty ones have nothing
     return components, alike / len(components)
 
