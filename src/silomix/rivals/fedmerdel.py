@@ -29,13 +29,7 @@ from scipy.special import digamma, gammaln, softmax, xlogy
 
 from silomix.families.dirichlet import draw_levels, level_totals, log_evidence
 from silomix.kernels.arrays import Floats, Ints, Rng, by_appearance, sum_by
-from silomix.rivals.federation import (
-    Options,
-    keep_labels,
-    merge_clusters,
-    open_silos,
-    points_of,
-)
+from silomix.rivals.federation import Options, keep_labels, merge_clusters, open_silos, points_of
 from silomix.rivals.kmeans_kmodes import k_modes
 from silomix.silo.partition import log_allocation_prior
 from silomix.study.settings import Count, CountFromZero, Positive

@@ -28,20 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from silomix.coordinator.aggregation.objective import (
-    Objective,
-    contingency,
-    determinant_factors,
-    evaluate,
-    federated,
-    hypercube,
-    join,
-    project,
-    softmax,
-    softmax_gradient,
-    softmax_inverse,
-    split,
-)
+from silomix.coordinator.aggregation import objective as elbo
 from silomix.families.columns import SMALLEST
 from silomix.families.dirichlet import fit_dirichlet
 from silomix.messages import Release, ShareReleases, Silos
@@ -181,9 +168,9 @@ def maximise_elbo(problem: AggregationProblem, settings: Vcmc) -> Aggregated:
     used = objective_draws(settings.draws, int(rows.sum()))
     here = settings.oracle == "contingency"
     threads, share = problem.threads, problem.share
-    oracle = contingency(silos, family, threads) if here else federated(silos, share)
+    oracle = elbo.contingency(silos, family, threads) if here else elbo.federated(silos, share)
     some, reading = matched.some(0, used), settings.log_determinant
-    objective = Objective(some, oracle, model.prior.alpha, family, reading)
+    objective = elbo.Objective(some, oracle, model.prior.alpha, family, reading)
     by_size = size_weights(rows, problem.correspondence)
     found = maximise(objective, by_size, settings, model.seed)
     notes = tuple(describe(found, settings, silos.names, int(rows.sum())))
@@ -198,10 +185,10 @@ def objective_draws(draws: int, rows: int) -> int:
 
 def size_weights(rows: Ints, correspondence: Correspondence) -> Floats:
     """Point λ_s ∝ n_s, μ_{s,c} ∝ rows of cluster c in silo s: (silo, block)."""
-    return join(rows / rows.sum(), correspondence.rows / correspondence.rows.sum(axis=0))
+    return elbo.join(rows / rows.sum(), correspondence.rows / correspondence.rows.sum(axis=0))
 
 
-def maximise(objective: Objective, by_size: Floats, settings: Vcmc, seed: int) -> Solution:
+def maximise(objective: elbo.Objective, by_size: Floats, settings: Vcmc, seed: int) -> Solution:
     """Maximise the relaxed ELBO by the solver that the settings name.
 
     Most solvers start at the silos' sizes and then from a Latin hypercube: with three exchanges a
@@ -216,7 +203,7 @@ def maximise(objective: Objective, by_size: Floats, settings: Vcmc, seed: int) -
         np.random.default_rng([seed, MATCHED_STREAM, branch]) for branch in (STARTS, STEPS)
     )
     sized = by_size[None][: int(solver.from_sizes)]
-    others = hypercube(solver.starts - len(sized), objective.held, rng)
+    others = elbo.hypercube(solver.starts - len(sized), objective.held, rng)
     starts = np.concatenate([sized, others])
     solution: Solution = SOLVERS.function(solver)(objective, starts, solver, settings.floor, steps)
     return solution
@@ -265,7 +252,7 @@ class Solution(NamedTuple):
 
 
 def lbfgs(
-    objective: Objective, starts: Floats, settings: Lbfgs, floor: float, _: Rng | None = None
+    objective: elbo.Objective, starts: Floats, settings: Lbfgs, floor: float, _: Rng | None = None
 ) -> Solution:
     """Climb from each start by L-BFGS on the logs of a softmax; the best ELBO wins.
 
@@ -282,18 +269,20 @@ def lbfgs(
     return max(runs, key=lambda run: run.elbo)._replace(evaluations=made)
 
 
-def _lbfgs_from(objective: Objective, start: Floats, settings: Lbfgs, floor: float) -> Solution:
+def _lbfgs_from(
+    objective: elbo.Objective, start: Floats, settings: Lbfgs, floor: float
+) -> Solution:
     held = objective.held
-    logs = softmax_inverse(project(start, held, floor), held, floor)
+    logs = elbo.softmax_inverse(elbo.project(start, held, floor), held, floor)
     logs = np.maximum(logs, np.log(LEAST_SHARE / held.sum(axis=0)))
     trace: list[float] = []
     accepted: list[float] = []
 
     def evaluate_here() -> Floats:
-        point = softmax(logs, held, floor)
-        found = evaluate(objective, point[None])
+        point = elbo.softmax(logs, held, floor)
+        found = elbo.evaluate(objective, point[None])
         trace.append(float(found.value[0]))
-        return softmax_gradient(found.gradient[0], point, held, floor)
+        return elbo.softmax_gradient(found.gradient[0], point, held, floor)
 
     slopes = [evaluate_here()]
     scales = _scales(objective, slopes[0])[held]
@@ -322,17 +311,17 @@ def _lbfgs_from(objective: Objective, start: Floats, settings: Lbfgs, floor: flo
     )
     logs[held] = run.x / scales
     at_rest = run.success or run.status == STOPPED
-    point = split(softmax(logs, held, floor))
+    point = elbo.split(elbo.softmax(logs, held, floor))
     return Solution(*point, -float(run.fun), np.array(trace), len(trace), at_rest)
 
 
-def _scales(objective: Objective, slopes: Floats) -> Floats:
+def _scales(objective: elbo.Objective, slopes: Floats) -> Floats:
     """Scale factors of each block's logs that equalise curvature: (silo, block).
 
     Guessed from the start: a block is some units of log-weight away from its maximum, so it
     bends about as much as it slopes, and no less than its log-determinant.
     """
-    bends = np.maximum(np.linalg.norm(slopes, axis=0), determinant_factors(objective))
+    bends = np.maximum(np.linalg.norm(slopes, axis=0), elbo.determinant_factors(objective))
     return np.broadcast_to(np.sqrt(np.maximum(bends, 1.0)), slopes.shape)
 
 
