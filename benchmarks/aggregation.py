@@ -19,11 +19,18 @@ from pathlib import Path
 
 import numpy as np
 
-from silomix.coordinator.aggregation.objective import Objective, evaluate, of_rows
-from silomix.coordinator.aggregation.simplex import blocks_held, hypercube, join
-from silomix.coordinator.aggregation.vcmc import lbfgs
+from silomix.coordinator.aggregation import lbfgs
+from silomix.coordinator.aggregation.objective import (
+    Objective,
+    blocks_held,
+    evaluate,
+    hypercube,
+    join,
+    of_rows,
+)
 from silomix.families import make_family
-from silomix.kernels.distinct_rows import RowCounts, distinct_rows, row_table
+from silomix.kernels.arrays import RowCounts, distinct_rows
+from silomix.kernels.layout import row_table
 from silomix.kernels.likelihood import expected_counts
 from silomix.model.draws import MatchedDraws
 from silomix.model.schema import Prior, Schema, Variable

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from silomix.coordinator.aggregation import aggregate
+from silomix.coordinator.aggregation import aggregate, size_weights
 from silomix.coordinator.aggregation.objective import Objective, contingency, evaluate, of_rows
-from silomix.coordinator.aggregation.vcmc import size_weights
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
 from silomix.families import make_family
 from silomix.families.categorical import draw_levels
 from silomix.families.rows import CategoryChain, prepare
-from silomix.kernels.distinct_rows import distinct_rows, row_table
-from silomix.kernels.layout import KeptDraws, lay_out, level_counts
+from silomix.kernels.arrays import distinct_rows
+from silomix.kernels.layout import KeptDraws, lay_out, level_counts, row_table
 from silomix.kernels.likelihood import expected_counts
-from silomix.kernels.random_numbers import chain_key
+from silomix.kernels.reproducible import chain_key
 from silomix.messages import AssignRows
 from silomix.messages.released_draws import matched_draws, with_effective_counts
 from silomix.model.draws import (

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from running import arguments, read_lines, run_cases
 
-from silomix.coordinator.matching.evidence import LocalClusters, Profile, group_under_drift
+from silomix.coordinator.matching.evidence import DriftEvidence, LocalClusters, group_under_drift
 from silomix.coordinator.matching.greedy import evidence_groups
 from silomix.families import make_family
 from silomix.families.categorical import draw_levels
@@ -77,7 +77,7 @@ def run(held, variables, concentration, kappa, noise, seed):
     sizes = {"binary": BINARY, "paper": PAPER}[variables]
     clusters, truth, sizes = simulate_counts(rng, HELD[held], sizes, concentration, kappa, noise)
     levels = [Variable(f"x{q}", tuple(map(str, range(k)))) for q, k in enumerate(sizes)]
-    plain = Profile(make_family(Schema(tuple(levels)), Prior()))
+    plain = DriftEvidence(make_family(Schema(tuple(levels)), Prior()))
     groups, found = group_under_drift(clusters, plain, partial(evidence_groups, clusters))
     joined = np.triu(groups[:, None] == groups, 1)
     same = np.triu(truth[:, None] == truth, 1)

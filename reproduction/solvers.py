@@ -7,7 +7,7 @@
 2. `lbfgs` against `psgd` from the same start, which `lbfgs` lifts off the simplex's edges: how
    far below it ends, and in how many evaluations.
 
-Both of the paper's solvers use the step rule of `silomix.paper.aggregations`.
+Both of the paper's solvers use the step rule of `silomix.paper.methods`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from judging import quietly, timed
 from running import arguments, done_cases, read_lines, run_cases
 
 import silomix
-from silomix.coordinator.aggregation.objective import Objective, contingency
-from silomix.coordinator.aggregation.simplex import hypercube
-from silomix.coordinator.aggregation.vcmc import lbfgs
+from silomix.coordinator.aggregation import lbfgs
+from silomix.coordinator.aggregation.objective import Objective, contingency, hypercube
 from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws, with_effective_counts
 from silomix.paper import FewRounds, Psgd
-from silomix.paper.aggregations import few_rounds, psgd
+from silomix.paper.methods import few_rounds, psgd
 from silomix.rivals.federation import open_silos
 from silomix.study import Lbfgs
 

@@ -16,7 +16,7 @@ from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError, as_note, warn
 from silomix.messages.progress import Report, reporting
 from silomix.model.reading import backend_of, choose_variables, find_column
-from silomix.model.sentences import at_least, one_of
+from silomix.model.sentences import at_least, cores, one_of
 from silomix.model.table import expand, load
 from silomix.posterior.global_posterior import Assignment
 from silomix.silo.local import Silo, split_silos
@@ -26,7 +26,6 @@ from silomix.study import make_study
 from silomix.study.keywords import check_keywords, show_keywords
 from silomix.study.policy import OPEN, Policy, find_policy
 from silomix.study.roster import Roster, random_shards, read_ids, read_roster
-from silomix.study.validation import cores
 from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:
@@ -233,6 +232,8 @@ def fit(
     ids = None if id is None else read_ids(frame, id, is_repeated=frequency is not None)
     if shards is not None:
         settings = {"drift": "none", **settings}  # random shards of one table are alike
+    if "most_bytes" not in getattr(settings.get("polish"), "model_fields_set", ()):
+        settings = {"most_bytes": "any", **settings}  # nothing travels
     study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)
     with reporting(progress) as report:
         parts = split_silos(shard, roster, study, rules, checkpoint)

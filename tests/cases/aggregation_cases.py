@@ -10,7 +10,7 @@ from cases.families import categories, model_of, shard_of
 
 from silomix.coordinator.aggregation.objective import of_rows
 from silomix.families.rows import Rows
-from silomix.kernels.distinct_rows import distinct_rows
+from silomix.kernels.arrays import distinct_rows
 from silomix.messages import (
     CountDistinctRows,
     DistinctRows,

@@ -1,4 +1,4 @@
-"""Definitions, in plain NumPy, of what `silomix.kernels.grouping` compiles."""
+"""Definitions, in plain NumPy, of gains and of the sampler of groupings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 
 def pair_gains(counts, profile, one, others):
     """g(n_a + n_b) − g(n_a) − g(n_b) of one group with each of the others."""
-    apart = profile.evidence(counts[one]) + profile.evidence(counts[others])
-    return (profile.evidence(counts[one] + counts[others]) - apart).sum(axis=-1)
+    apart = profile.of(counts[one]) + profile.of(counts[others])
+    return (profile.of(counts[one] + counts[others]) - apart).sum(axis=-1)
 
 
 def sample_groupings(blocks, silo, start, profile, rng, burn_in, sweeps):
@@ -36,7 +36,7 @@ def draw_group(group, blocks, silo, block, uniform, profile):
     if members[own]:
         choices = np.append(choices, np.argmin(np.bincount(group, minlength=len(group))))
     others = np.array([blocks[rest & (group == choice)].sum(axis=0) for choice in choices])
-    scores = (profile.evidence(others + blocks[block]) - profile.evidence(others)).sum(axis=1)
+    scores = (profile.of(others + blocks[block]) - profile.of(others)).sum(axis=1)
     scores += np.log(np.maximum(members[choices], 1))
     scores[members[choices] == 0] -= profile.log_join_odds
     masses = np.exp(scores - scores.max()).cumsum()
@@ -54,7 +54,7 @@ def exchange(group, blocks, pair, threshold, profile):
     moved = group.copy()
     moved[pair] = group[pair[::-1]]
     before, after = (
-        sum(profile.evidence(blocks[some == g].sum(axis=0)).sum() for g in group[pair])
+        sum(profile.of(blocks[some == g].sum(axis=0)).sum() for g in group[pair])
         for some in (group, moved)
     )
     if after - before > threshold:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.special import logsumexp
 
-from silomix.kernels.distinct_rows import level_columns
+from silomix.kernels.layout import level_columns
 from silomix.kernels.likelihood import ExpectedCounts, RowMembership, log
 
 

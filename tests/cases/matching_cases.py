@@ -9,7 +9,7 @@ from cases.aggregation_cases import PAPER_SIZES, case_of, dirichlet_levels, rele
 from cases.families import categories, model_of, shard_of
 from scipy.stats import binomtest
 
-from silomix.coordinator.matching.evidence import LocalClusters, Profile
+from silomix.coordinator.matching.evidence import DriftEvidence, LocalClusters
 from silomix.families.rows import Rows
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference
@@ -18,8 +18,8 @@ from silomix.model.schema import Prior
 PRIOR = Prior()
 # levels of the variables where nothing else is said
 SIZES = (2, 3, 2)
-PROFILE = Profile(categories(SIZES))
-DRIFTING = Profile(
+PROFILE = DriftEvidence(categories(SIZES))
+DRIFTING = DriftEvidence(
     PROFILE.family,
     kappa=np.array([10.0, np.inf, 10.0]),
     base=np.array([2.0, 2, 8, 8, 8, 1, 1]),

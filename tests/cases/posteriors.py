@@ -59,7 +59,7 @@ def make_diagnostics(**changes):
         "silos": dict.fromkeys(SILOS, TRUSTED),
         "elbo": np.array([-30.0, -20.5, -20.25]),
         "polish": PolishTrace(
-            {"log_likelihood": np.arange(8.0), "movement": np.ones((2, 4))}, 8, False
+            {"log_likelihood": np.arange(8.0), "movement": np.ones((2, 4))}, 8, False, 64
         ),
     }
     return PosteriorDiagnostics(**usual | changes)

@@ -14,9 +14,9 @@ import math
 
 import numpy as np
 
-from silomix.kernels import random_numbers as numbers
+from silomix.kernels import reproducible as numbers
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS, SMALLEST, START
-from silomix.kernels.random_numbers import (
+from silomix.kernels.reproducible import (
     EDGES,
     EXP_TERMS,
     HEIGHTS,

@@ -14,8 +14,8 @@ from silomix.coordinator.aggregation.objective import (
     contingency,
     evaluate,
     federated,
+    hypercube,
 )
-from silomix.coordinator.aggregation.simplex import hypercube
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
 
 ORACLES = {

@@ -9,8 +9,8 @@ import pytest
 from cases.aggregation_cases import conjugate_release, make_case
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.coordinator.aggregation import aggregate, densities
-from silomix.coordinator.aggregation.vcmc import objective_draws
+from silomix.coordinator import aggregation
+from silomix.coordinator.aggregation import aggregate, objective_draws
 from silomix.errors import PolicyRefusal
 from silomix.messages import LogLikelihood
 from silomix.model.draws import Correspondence
@@ -66,7 +66,7 @@ def test_the_objective_looks_at_the_first_draws_alone(case):
 
 def test_densities_that_are_worth_no_rows_count_as_their_silos(case, monkeypatch):
     """As under coarse rules, where clusters overlap: sizes are then from the prior alone."""
-    monkeypatch.setattr(densities, "_members", lambda draws, *_: (draws.mean(axis=0), 0.0))
+    monkeypatch.setattr(aggregation, "_members", lambda draws, *_: (draws.mean(axis=0), 0.0))
     found = run(case, method="product")
     assert_allclose(found.silo_weights.weights, np.array([150, 100, 80]) / 330)
     assert_allclose(found.silo_weights.profiles.sum(axis=0), 1)
@@ -131,6 +131,6 @@ def test_with_many_rows_the_objective_takes_fewer_draws_and_leaves_a_note(case, 
     rows = [4_000, 100_000, 10**8]
     assert [objective_draws(200, n) for n in rows] == [200, 100, 48]
     assert objective_draws(10, 10**8) == 10
-    monkeypatch.setattr("silomix.coordinator.aggregation.vcmc.MOST_ROW_DRAWS", 330 * 5)
-    monkeypatch.setattr("silomix.coordinator.aggregation.vcmc.LEAST_DRAWS", 1)
+    monkeypatch.setattr("silomix.coordinator.aggregation.MOST_ROW_DRAWS", 330 * 5)
+    monkeypatch.setattr("silomix.coordinator.aggregation.LEAST_DRAWS", 1)
     assert "learned on 5 draws instead of 16, since there are 330 rows" in run(case).notes[0]

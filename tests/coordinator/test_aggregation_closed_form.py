@@ -7,11 +7,11 @@ import pytest
 from cases.aggregation_cases import level_counts, make_case
 from numpy.testing import assert_allclose
 
-from silomix.coordinator.aggregation.densities import multiply
+from silomix.coordinator.aggregation import multiply
 from silomix.families.categorical import draw_levels, fit_dirichlet
 from silomix.model.draws import MatchedDraws
 from silomix.model.schema import Prior
-from silomix.paper.aggregations import average_elementwise, inverse_variances
+from silomix.paper.methods import average_elementwise, inverse_variances
 
 DRAWS = 4000
 # relative error allowed to a concentration from 4,000 draws: four standard errors and more

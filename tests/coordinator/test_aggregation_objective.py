@@ -11,8 +11,13 @@ from cases.aggregation_cases import PRIOR, make_case
 from numpy.testing import assert_allclose
 from scipy.stats import dirichlet
 
-from silomix.coordinator.aggregation.objective import Objective, determinant_factors, evaluate
-from silomix.coordinator.aggregation.simplex import hypercube, split
+from silomix.coordinator.aggregation.objective import (
+    Objective,
+    determinant_factors,
+    evaluate,
+    hypercube,
+    split,
+)
 from silomix.model.schema import Prior
 
 HOLDS = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 1]]

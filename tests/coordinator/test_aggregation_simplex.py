@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.stats import beta, kstest
 from statistical.exact import FALSE_ALARM
 
-from silomix.coordinator.aggregation.simplex import (
+from silomix.coordinator.aggregation.objective import (
     hypercube,
     join,
     project,

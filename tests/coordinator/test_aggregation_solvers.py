@@ -9,11 +9,10 @@ import pytest
 from cases.aggregation_cases import make_case
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.coordinator.aggregation.objective import Objective, evaluate
-from silomix.coordinator.aggregation.simplex import hypercube, join
-from silomix.coordinator.aggregation.vcmc import lbfgs, size_weights
+from silomix.coordinator.aggregation import lbfgs, size_weights
+from silomix.coordinator.aggregation.objective import Objective, evaluate, hypercube, join
 from silomix.paper import FewRounds, Psgd
-from silomix.paper.aggregations import few_rounds, psgd
+from silomix.paper.methods import few_rounds, psgd
 from silomix.study import Lbfgs
 
 FLOOR = 1e-6

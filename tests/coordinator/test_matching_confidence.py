@@ -24,8 +24,10 @@ from cases.matching_cases import (
 from numpy.testing import assert_array_equal
 from scipy.stats import binomtest
 
-from silomix.coordinator.matching import evidence as module
-from silomix.coordinator.matching.evidence import Profile, by_appearance, co_occurrence
+from silomix.coordinator import matching as module
+from silomix.coordinator.matching import co_occurrence
+from silomix.coordinator.matching.evidence import DriftEvidence
+from silomix.kernels.arrays import by_appearance
 
 # probability that the right sampler fails one of these tests at a random seed
 FALSE_ALARM = 1e-4
@@ -50,7 +52,7 @@ MANY = np.array(
 
 def of_group(counts, profile, log_odds):
     joins = len(counts) - 1
-    together = profile.evidence(profile.discount(counts).sum(axis=0)).sum()
+    together = profile.of(profile.discount(counts).sum(axis=0)).sum()
     return lgamma(len(counts)) + together + joins * log_odds
 
 
@@ -85,7 +87,7 @@ def test_frequencies_are_those_of_all_groupings(seed, start):
     hits = last_groupings(np.array(start), seed)
     assert smallest_p_value(hits, exact(UNSURE, SILO), CHAINS) > FALSE_ALARM
     assert hits[0, 1] == hits[2, 3] == 0
-    wrong = exact(UNSURE, SILO, Profile(categories(SIZES, 2.0)))
+    wrong = exact(UNSURE, SILO, DriftEvidence(categories(SIZES, 2.0)))
     assert smallest_p_value(hits, wrong, CHAINS) < FALSE_ALARM
 
 

@@ -23,8 +23,8 @@ from numpy.testing import assert_array_equal
 from silomix.coordinator.matching import evidence as module
 from silomix.coordinator.matching import match
 from silomix.coordinator.matching.evidence import (
-    Profile,
-    drift_profile,
+    DriftEvidence,
+    drift_evidence,
     group_under_drift,
     join_gain,
 )
@@ -69,12 +69,12 @@ def simulate(rng, held, kappa, sizes=PAPER_SIZES, *, spread=0.3, noise=0):
 
 
 def group(clusters, sizes=PAPER_SIZES):
-    profile = Profile(categories(sizes))
+    profile = DriftEvidence(categories(sizes))
     return group_under_drift(clusters, profile, partial(evidence_groups, clusters))
 
 
 def group_without(clusters):
-    return evidence_groups(clusters, Profile(categories(PAPER_SIZES)))
+    return evidence_groups(clusters, DriftEvidence(categories(PAPER_SIZES)))
 
 
 def alike(groups, others):
@@ -96,14 +96,14 @@ def test_where_a_silo_s_clusters_do_not_differ_agreement_says_little(kappa):
     far = [[10.0, 190], [100, 100], [190, 10], [20, 180], [95, 105], [185, 15]]
     same = [[80.0, 120], [84, 116], [77, 123], [75, 125], [82, 118], [79, 121]]
     clusters = clusters_of(np.concatenate([far, same], axis=1), [0, 0, 0, 1, 1, 1], sizes=(2, 2))
-    profile = drift_profile(clusters, categories((2, 2)), np.full(2, kappa))
+    profile = drift_evidence(clusters, categories((2, 2)), np.full(2, kappa))
     informative, noise = spreads(profile)
     assert informative <= 4
     assert noise >= 200
     gains = []
     for counts in ([100.0, 100, 0, 0], [0.0, 0, 80, 120]):
         one = profile.discount(np.array(counts))
-        gains.append((profile.evidence(2 * one) - 2 * profile.evidence(one)).sum())
+        gains.append((profile.of(2 * one) - 2 * profile.of(one)).sum())
     assert gains[0] > 1
     assert abs(gains[1]) < 0.4
 
@@ -111,7 +111,7 @@ def test_where_a_silo_s_clusters_do_not_differ_agreement_says_little(kappa):
 @pytest.mark.parametrize("kappa", [SAME, 50.0])
 def test_what_a_grouping_gains_is_what_its_merges_gained(kappa, seed):
     clusters, _ = simulate(np.random.default_rng(seed), ALIKE, kappa)
-    profile = drift_profile(clusters, categories(PAPER_SIZES), np.full(10, kappa))
+    profile = drift_evidence(clusters, categories(PAPER_SIZES), np.full(10, kappa))
     groups, alone = evidence_groups(clusters, profile), np.arange(len(clusters.silo))
     merges = greedy_merges(sum_up(clusters, alone, alone, profile), apart_gain)
     gains = sum(gain for _, _, gain in merges)
@@ -159,9 +159,9 @@ def test_noise_does_not_join_different_clusters(rng, monkeypatch):
     assert sum(wrong) <= 2
 
     def naive(clusters, family, kappa):
-        return Profile(family, kappa, family.prior())
+        return DriftEvidence(family, kappa, family.prior())
 
-    monkeypatch.setattr(module, "drift_profile", naive)
+    monkeypatch.setattr(module, "drift_evidence", naive)
     wrong = [joined_wrongly(group(clusters, sizes)[0], truth) for clusters, truth in sets]
     assert sum(wrong) >= 6
 

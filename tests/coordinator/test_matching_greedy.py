@@ -31,7 +31,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import gammaln
 
 from silomix.coordinator.matching import greedy as module
-from silomix.coordinator.matching.evidence import Profile, local_clusters
+from silomix.coordinator.matching.evidence import DriftEvidence, local_clusters
 from silomix.coordinator.matching.greedy import (
     absorb_groups,
     apart_gain,
@@ -47,7 +47,7 @@ from silomix.coordinator.matching.greedy import (
 def total_evidence(groups, counts):
     groups = np.asarray(groups)
     return sum(
-        lgamma((groups == g).sum()) + PROFILE.evidence(counts[groups == g].sum(axis=0)).sum()
+        lgamma((groups == g).sum()) + PROFILE.of(counts[groups == g].sum(axis=0)).sum()
         for g in np.unique(groups)
     )
 
@@ -63,7 +63,7 @@ def naive_greedy(counts, silo):
                 continue
             one, other = counts[groups[a]].sum(axis=0), counts[groups[b]].sum(axis=0)
             gain = sum(
-                sign * PROFILE.evidence(of).sum()
+                sign * PROFILE.of(of).sum()
                 for sign, of in ((1, one + other), (-1, one), (-1, other))
             )
             ways = lgamma(len(groups[a]) + len(groups[b]))
@@ -111,7 +111,7 @@ def test_only_gains_that_do_not_count_are_given_up(seed, profile):
     """The others are the change of the evidence, and what each join adds to the prior."""
     counts = draw_clusters(np.random.default_rng(seed), 9, 4, concentration=0.3).counts
     groups, others = as_groups(one_in_each(counts), profile), np.arange(1, len(counts))
-    gains = pair_gains(groups.weighed.counts, profile, 0, others) + profile.log_join_odds
+    gains = pair_gains(groups.scored.counts, profile, 0, others) + profile.log_join_odds
     lowest = np.full(len(gains), -np.inf)
     for floor in (lowest, gains - 1e-6, gains + 1e-6, np.full(len(gains), np.median(gains))):
         found = apart_gain(groups, 0, others, floor, best_only=False)
@@ -156,7 +156,7 @@ def test_separable_clusters_get_the_best_of_all_groupings(present):
 def test_many_small_copies_become_one_group(rng, monkeypatch):
     """Were all groupings equally likely, chance would keep copies of one cluster apart."""
     sizes = (3,) * 10
-    profile = Profile(categories(sizes))
+    profile = DriftEvidence(categories(sizes))
     planted = draw_profiles(rng, 10, sizes, concentration=0.3)
     clusters = local_clusters(
         [
@@ -304,7 +304,7 @@ def binary(counts, silo):
 
 
 def drifting(kappa):
-    return Profile(categories((2,) * 4), np.full(4, kappa))
+    return DriftEvidence(categories((2,) * 4), np.full(4, kappa))
 
 
 def exact_gain(clusters, one, other, kappa):

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 
 from silomix.coordinator import matching as module
 from silomix.coordinator.matching import match, number_by_rows
-from silomix.coordinator.matching.evidence import by_appearance
+from silomix.kernels.arrays import by_appearance
 from silomix.study import Evidence
 
 FIRST, SECOND = [95.0, 5, 90, 5, 5, 95, 5], [5.0, 95, 5, 90, 5, 5, 95]

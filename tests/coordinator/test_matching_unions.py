@@ -8,7 +8,7 @@ from cases.families import categories
 from cases.matching_cases import draw_counts, draw_profiles
 from numpy.testing import assert_array_equal
 
-from silomix.coordinator.matching.evidence import LocalClusters, Profile, drift_profile
+from silomix.coordinator.matching.evidence import DriftEvidence, LocalClusters, drift_evidence
 from silomix.coordinator.matching.greedy import split_unions
 from silomix.families.gaussian import Gaussian
 from silomix.families.product import Product
@@ -55,7 +55,9 @@ def test_a_cluster_that_is_two_in_one_joins_the_larger_of_them(kind, drift, seed
     sums = make(np.random.default_rng(seed))
     clusters = three_silos(sums, sums(0, 60) + sums(1, 140))
     profile = (
-        drift_profile(clusters, family, np.full(VARIABLES, 50.0)) if drift else Profile(family)
+        drift_evidence(clusters, family, np.full(VARIABLES, 50.0))
+        if drift
+        else DriftEvidence(family)
     )
     groups, _ = split_unions(clusters, GROUPS, profile, None)
     assert_array_equal(groups, [0, 1, 2, 0, 1, 2, 1, 2])
@@ -68,7 +70,7 @@ def test_a_cluster_of_its_own_stays(kind, own, seed):
     sums = make(np.random.default_rng(seed))
     clusters = three_silos(sums, sum(sums(c, ROWS // len(own)) for c in own))
     given = np.eye(len(GROUPS))
-    groups, confidence = split_unions(clusters, GROUPS, Profile(family), given)
+    groups, confidence = split_unions(clusters, GROUPS, DriftEvidence(family), given)
     assert_array_equal(groups, GROUPS)
     assert confidence is given
 
@@ -78,7 +80,7 @@ def test_it_is_as_sure_as_that_it_is_a_mixture(kind, seed):
     sums = make(np.random.default_rng(seed))
     clusters = three_silos(sums, sums(0, 60) + sums(1, 140))
     before = (GROUPS[:, None] == GROUPS).astype(float)
-    groups, confidence = split_unions(clusters, GROUPS, Profile(family), before)
+    groups, confidence = split_unions(clusters, GROUPS, DriftEvidence(family), before)
     others = np.arange(len(GROUPS)) != 6
     assert_array_equal(confidence[np.ix_(others, others)], before[np.ix_(others, others)])
     assert_array_equal(confidence, confidence.T)
@@ -93,6 +95,6 @@ def test_of_two_silos_the_one_that_tells_clusters_apart_keeps_them(seed):
     sums = level_sums(np.random.default_rng(seed))
     counts = np.array([sums(0, 90), sums(1, 90), sums(0, 50) + sums(1, 50)])
     clusters = LocalClusters(("a", "b"), np.array([0, 0, 1]), np.full(3, 90), counts)
-    groups, _ = split_unions(clusters, np.arange(3), Profile(LEVELS), None)
+    groups, _ = split_unions(clusters, np.arange(3), DriftEvidence(LEVELS), None)
     assert len(np.unique(groups)) == 2
     assert groups[0] != groups[1]

@@ -17,9 +17,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import silomix
 from silomix.api import fit, gather_assignment
-from silomix.coordinator.pipeline import reweigh
+from silomix.coordinator.pipeline import consensus_notes, influence_notes, policy_notes, reweigh
 from silomix.coordinator.polish import starting_point
-from silomix.coordinator.verdict_notes import consensus_notes, influence_notes, policy_notes
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.messages import SampleLocally
 from silomix.messages.progress import Progress

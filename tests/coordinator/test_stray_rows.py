@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from cases.families import categories
 
-from silomix.coordinator.matching.evidence import LocalClusters, Profile, drift_profile
+from silomix.coordinator.matching.evidence import DriftEvidence, LocalClusters, drift_evidence
 from silomix.coordinator.matching.greedy import STRAY_ROWS, absorb_groups, evidence_groups
 from silomix.families.gaussian import Gaussian
 from silomix.families.product import Product
@@ -33,8 +33,8 @@ def two_silos_with_a_stray_row_each():
 
 def test_stray_rows_join_their_own_silo_before_they_can_join_each_other():
     clusters = two_silos_with_a_stray_row_each()
-    profile = drift_profile(clusters, FAMILY, np.full(VARIABLES, np.inf))
-    own = absorb_groups(clusters, np.arange(6), Profile(FAMILY), limit=STRAY_ROWS)
+    profile = drift_evidence(clusters, FAMILY, np.full(VARIABLES, np.inf))
+    own = absorb_groups(clusters, np.arange(6), DriftEvidence(FAMILY), limit=STRAY_ROWS)
     groups = evidence_groups(clusters, profile, own)
     assert len(np.unique(groups)) == 2
     assert groups[0] == groups[3] and groups[1] == groups[4]
@@ -70,7 +70,7 @@ def elsewhere(groups):
 
 
 def test_odd_rows_of_many_silos_are_no_cluster_and_a_rare_cluster_is_one(rng):
-    profile = Profile(categories([2] * VARIABLES))
+    profile = DriftEvidence(categories([2] * VARIABLES))
     for rare in (False, True):
         clusters = many_silos_with_odd_rows(rng, rare=rare)
         own = absorb_groups(clusters, np.arange(90), profile, limit=STRAY_ROWS)

@@ -14,9 +14,8 @@ from numpy.testing import assert_array_equal
 from scipy import stats
 
 from silomix.kernels import gibbs_sweep
-from silomix.kernels.compilation import ranges
 from silomix.kernels.layout import BLOCK, KeptDraws, lay_out, make_workspace
-from silomix.kernels.random_numbers import chain_key, draw_gammas, fold
+from silomix.kernels.reproducible import chain_key, draw_gammas, fold, ranges
 
 FALSE_ALARM = 1e-4
 

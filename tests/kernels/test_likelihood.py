@@ -8,7 +8,8 @@ from cases import sweep_twin as reference
 from cases.kernel_twins import expected_counts_definition
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.kernels.distinct_rows import distinct_rows, level_columns, row_table
+from silomix.kernels.arrays import distinct_rows
+from silomix.kernels.layout import level_columns, row_table
 from silomix.kernels.likelihood import LANES, SMALLEST_MASS, fuse_probabilities
 from silomix.kernels.likelihood import expected_counts as counts_of_rows
 

@@ -17,8 +17,8 @@ from statistical.exact import FALSE_ALARM, p_value
 
 from silomix.coordinator.polish import Shared, draw_kappa, exchange_clusters
 from silomix.families.categorical import TRIED
+from silomix.families.family import GRID
 from silomix.kernels import dirichlet_multinomial as kernels
-from silomix.kernels.dirichlet_multinomial import GRID
 
 OFFSETS = np.array([0, 2, 5, 9])
 FAMILY = categories(np.diff(OFFSETS))
@@ -120,7 +120,7 @@ def test_draws_from_the_grid_are_their_twins(seed, tried, most):
     odds = np.random.default_rng(seed).normal(0, 2, 40)
     compiled, plain = np.random.default_rng(seed), np.random.default_rng(seed)
     rest = (odds, OFFSETS, tried)
-    found = kernels.draw_from_grid(counts, shared.mean, current, *rest, compiled)
+    found = kernels.draw_from_grid(GRID, counts, shared.mean, current, *rest, compiled)
     wanted = twins.draw_from_grid(counts, shared.mean, current, GRID, *rest, plain)
     assert_array_equal(found, wanted)
     assert compiled.random() == plain.random()
@@ -141,6 +141,7 @@ def grid_p_value(start, steps, log_odds, seed, *, factor=0.0):
     place = start[:, None]
     for _ in range(steps):
         place = kernels.draw_from_grid(
+            GRID,
             np.broadcast_to(counts[:, None], (2, chains, 2, 3)),
             np.broadcast_to(mean, (chains, 2, 3)),
             place, np.full(chains, log_odds + factor), np.array([0, 3]), TRIED, rng,

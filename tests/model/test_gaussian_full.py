@@ -13,8 +13,8 @@ from scipy import stats
 
 from silomix.families import KINDS, make_family
 from silomix.families.disclosure import breach
+from silomix.families.family import GRID
 from silomix.families.product import Product
-from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.study.policy import Policy
 

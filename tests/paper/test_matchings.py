@@ -19,12 +19,12 @@ from cases.matching_cases import (
 from numpy.testing import assert_array_equal
 
 from silomix.coordinator.matching import MatchingProblem
-from silomix.coordinator.matching.evidence import Profile, local_clusters
+from silomix.coordinator.matching.evidence import DriftEvidence, local_clusters
 from silomix.errors import PolicyRefusal
 from silomix.messages.released_draws import REFERENCE_DRAWS, release_medians
 from silomix.paper import Ball, Divergence, Hungarian
-from silomix.paper import matchings as module
-from silomix.paper.matchings import (
+from silomix.paper import methods as module
+from silomix.paper.methods import (
     assign,
     ball_groups,
     components,
@@ -42,7 +42,7 @@ def problem_of(releases, silos=None):
     clusters = local_clusters(releases)
     start = np.arange(len(clusters.silo))
     rng = np.random.default_rng(0)
-    return MatchingProblem(releases, clusters, Profile(FAMILY), start, silos, rng)
+    return MatchingProblem(releases, clusters, DriftEvidence(FAMILY), start, silos, rng)
 
 
 def walk(points, radii):

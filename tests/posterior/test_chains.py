@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import silomix
-from silomix.coordinator import pipeline, polish
+from silomix.coordinator import polish
 
 pytest.importorskip("xarray", reason="needs the extra 'arviz'")
 
@@ -68,13 +68,12 @@ def test_chains_are_those_of_the_polish(table, rounds, drift, made):
 
 
 @pytest.mark.parametrize("drift", ["learn", "none"])
-def test_a_polish_out_of_bytes_draws_more_often_from_each_round(table, rounds, monkeypatch, drift):
-    monkeypatch.setattr(pipeline, "LEAST_BUDGET", 0)
-    monkeypatch.setattr(pipeline, "TABLES_BUDGET", 0)
-    posterior = silomix.fit(table, drift=drift, iterations=1500, **SMALL)
+def test_a_polish_out_of_bytes_draws_more_often_from_each_round(table, rounds, drift):
+    posterior = silomix.fit(table, drift=drift, iterations=1500, most_bytes=100, **SMALL)
     assert posterior.diagnostics.polish.spent
     made, chains = len(rounds), len(rounds[0][0])
     kept = made - made // 2
+    assert (chains, made) == (polish.FEWEST_CHAINS, polish.FIRST_CHECK)
     assert kept * chains < 1000 <= posterior.n_draws
     found = posterior.to_datatree()["posterior"]["probabilities"].values
     each = posterior.n_draws // (kept * chains)

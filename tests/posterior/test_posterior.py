@@ -16,12 +16,13 @@ from cases.posteriors import SCHEMA, SILOS, make_diagnostics, make_posterior, wi
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError, SilomixError
+from silomix.messages.container import count_bytes
 from silomix.model.draws import SiloProfiles
 from silomix.model.metrics import highest_density_interval
 from silomix.model.reading import backend_of
 from silomix.model.table import encode
 from silomix.posterior.global_posterior import Parts, ordered
-from silomix.posterior.verdict import PolishTrace, count_bytes, make_provenance
+from silomix.posterior.verdict import PolishTrace, make_provenance
 from silomix.study import digest, make_study
 
 
@@ -292,7 +293,7 @@ class TestDataTree:
     def test_groups_and_axes(self, posterior, drifting, seed):
         pytest.importorskip("xarray", reason="needs the extra 'arviz'")
         traces = {"log_likelihood": np.arange(50.0), "movement": np.ones((2, 3))}
-        diagnostics = make_diagnostics(polish=PolishTrace(traces, 10, False))
+        diagnostics = make_diagnostics(polish=PolishTrace(traces, 10, False, 64))
         tree = replace(drifting, diagnostics=diagnostics).to_datatree()
         draws = tree["posterior"]
         said = {"study": digest(posterior.study), "seed": 7, "silos": '["north", "south"]'}

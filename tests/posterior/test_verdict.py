@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cases.posteriors import DOUBTED, TRUSTED, make_diagnostics
 
-from silomix.posterior.verdict import PolishTrace, judge
+from silomix.posterior.verdict import Movement, PolishTrace, judge
 
 
 def moving(by, rounds=50):
@@ -80,6 +80,35 @@ def test_each_cause_has_a_level_and_says_what_to_do(changes, level, words):
     assert diagnostics.verdict.startswith(f"{opening}{cause.sentence}. {cause.advice}.")
     assert words in diagnostics.verdict
     assert diagnostics.verdict.count(opening) == 1
+
+
+def test_movement_names_the_cluster_how_far_it_moved_and_what_more_rounds_cost():
+    worst = Movement(2, 0.0123, "age", "mean", -1.25)
+    polish = replace(moving(50.0), worst=worst, seconds=2.0)
+    (cause,) = make_diagnostics(polish=polish).causes
+    assert "cluster 2: its share of the rows by +1.2%, age (mean) by -1.2;" in cause.sentence + ";"
+    assert cause.advice == "Set polish to 200 (polishing then takes about 5.0 min more)"
+    (cause,) = make_diagnostics(polish=replace(polish, seconds=None, spent=True)).causes
+    assert "after 50 polish rounds, all that most_bytes allows; most" in cause.sentence
+    assert "about 4 times as long" in cause.advice
+
+
+def test_rounds_are_advised_by_how_fast_the_movement_falls():
+    def advised(*checks):
+        table = np.array([[rounds, 0.1, 1.0, by] for rounds, by in checks])
+        return PolishTrace({"movement": table}, checks[-1][0], still_moving=True).advised
+
+    # halved in 20 rounds, three halvings above the limit of 6
+    assert advised((20, 96.0), (40, 48.0)) == 100
+    assert advised((20, 10.0), (40, 6.1)) == 60  # half as many again at the least
+    assert advised((20, 50.0), (40, 49.9)) == 400  # ten times at the most
+    assert advised((20, 50.0), (40, 60.0)) == advised((40, 60.0)) == 160
+
+
+def test_the_cluster_that_moved_is_numbered_by_size():
+    trace = replace(moving(50.0), worst=Movement(0, 0.1, "x", "1", 0.1))
+    assert trace.renumbered(np.array([[0.2, 0.5, 0.3]])).worst.cluster == 2
+    assert moving(50.0).renumbered(np.ones((1, 1))).worst is None
 
 
 def test_the_worst_cause_comes_first_and_every_one_has_its_advice():

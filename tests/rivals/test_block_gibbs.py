@@ -11,7 +11,7 @@ from cases.families import categories
 from cases.matching_cases import groupings
 from scipy.special import gammaln, logsumexp
 
-from silomix.families.categorical import sum_by
+from silomix.kernels.arrays import sum_by
 from silomix.rivals import DirichletProcess, FiniteDirichlet, MasterOdds, PitmanYor, Sweeps
 from silomix.rivals.block_gibbs import Model, draw_group, group_blocks, sample_groupings
 from silomix.silo.partition import log_partition_prior

@@ -9,11 +9,12 @@ import pytest
 from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln
 
-from silomix.kernels.distinct_rows import distinct_rows
+from silomix.kernels.arrays import distinct_rows
 from silomix.model.table import load
 from silomix.rivals.federation import Points, points_of
 from silomix.rivals.fedmerdel import (
     Components,
+    Levels,
     LocalComponents,
     Search,
     components_of,
@@ -22,7 +23,6 @@ from silomix.rivals.fedmerdel import (
     fit_once,
     greedy_search,
     merge_all,
-    profile_of,
     random_search,
 )
 from silomix.simulate import simulate
@@ -59,7 +59,7 @@ def dirichlet_terms(prior, counts):
 
 def seven_terms(points, search, shares):
     """E ln p(x, z, π, p) − E ln q(z, π, p) at the best q(π) q(p) for these shares."""
-    prior = profile_of(points.offsets, search).prior
+    prior = Levels.of(points.offsets, search).prior
     members = np.zeros(search.components)  # some of them empty
     members[: shares.shape[1]] = shares.sum(axis=0)
     value = dirichlet_terms(np.full(search.components, search.alpha), members)
@@ -98,7 +98,7 @@ def test_merging_takes_all_that_rises(seed):
     merged = merge_all(points, search, evaluate(points, search, np.concatenate(halves, axis=1)))
     assert len(merged.members) == len(fit.members)
     lost = entropy_lost(points, merged.responsibilities)
-    levels = profile_of(points.offsets, search)
+    levels = Levels.of(points.offsets, search)
     gains = Components(merged.members, merged.counts, lost, levels, search.alpha).gains()
     assert gains.max() <= 0
 
@@ -108,7 +108,7 @@ def _rng(seed):
 
 
 WIDER = np.array([0, 2, 5, 8])
-LEVELS = profile_of(WIDER, Search())
+LEVELS = Levels.of(WIDER, Search())
 ALPHA = 0.3
 both_pairs = pytest.mark.parametrize("pairs", ["cross", "any"])
 

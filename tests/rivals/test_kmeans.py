@@ -93,7 +93,7 @@ def test_clusters_far_apart_are_those_of_all_rows_together(seed):
     assert {kind for sent in found.bytes_sent.values() for kind in sent} == {
         "Moments",
         "Sums",
-        "NearCentres",
+        "ClusterSums",
     }
 
 

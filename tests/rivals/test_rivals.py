@@ -39,12 +39,12 @@ ALL = {
 }
 KINDS = {
     "fedmerdel": {"LocalComponents", "ClusterSizes"},
-    "fed_kmodes": {"LocalModes", "NearCentres"},
+    "fed_kmodes": {"LocalModes", "ClusterSums"},
     "pooled_mcmc": {"rows"},
     "cmc": {"Release", "Received"},
     "product": {"Release", "Received"},
     "rabinovich": {"Release", "DistinctRows", "Received"},
-    "block_gibbs": {"BlockCounts", "Received"},
+    "block_gibbs": {"ClusterSums", "Received"},
 }
 every_rival = pytest.mark.parametrize("name", ALL)
 # four hundred sweeps leave some draws without a component of their own

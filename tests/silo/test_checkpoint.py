@@ -21,10 +21,11 @@ from cases.sampler_cases import assert_same_draws
 import silomix
 from silomix.errors import CheckpointError
 from silomix.families.rows import CategoryChain
+from silomix.kernels.reproducible import chain_key
 from silomix.model.draws import Schedule
 from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo import sampler
-from silomix.silo.sampler import Job, chain_key, sample_shard
+from silomix.silo.sampler import Job, sample_shard
 
 SCHEDULE = Schedule(iterations=60, burn_in=20, chains=2, thin=2)
 JOB = Job(components=4, prior=Prior(), schedule=SCHEDULE, silos=2, silo=1, seed=8)

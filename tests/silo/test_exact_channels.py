@@ -16,7 +16,7 @@ from cases.release_cases import clustered
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import PolicyRefusal
-from silomix.kernels.distinct_rows import distinct_rows
+from silomix.kernels.arrays import distinct_rows
 from silomix.messages import (
     CountDistinctRows,
     DivergenceCost,

@@ -11,7 +11,7 @@ from scipy.special import gammaln, logsumexp
 
 from silomix.kernels import gibbs_sweep
 from silomix.kernels.layout import lay_out, make_workspace
-from silomix.kernels.random_numbers import chain_key, fold
+from silomix.kernels.reproducible import chain_key, fold
 
 FALSE_ALARM = 1e-4
 """Probability that a right sampler fails one of these tests at a random seed."""

@@ -7,7 +7,7 @@ from cases.aggregation_cases import draw_cells
 from cases.families import categories, shard_of
 
 from silomix.families.rows import Rows
-from silomix.kernels.random_numbers import chain_key, fold
+from silomix.kernels.reproducible import chain_key, fold
 from silomix.messages import PolishReply
 
 

@@ -18,11 +18,11 @@ from silomix.coordinator import polish
 from silomix.coordinator.polish import Shared, draw_profiles, draw_shared
 from silomix.families import make_family
 from silomix.families.derived import known
+from silomix.families.family import GRID
 from silomix.families.gaussian import Gaussian
 from silomix.families.negative_binomial import NegativeBinomial
 from silomix.families.product import Product
 from silomix.families.student_t import StudentT
-from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.model.schema import Prior, Schema
 
 pytestmark = pytest.mark.statistical

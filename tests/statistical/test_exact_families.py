@@ -30,7 +30,7 @@ from silomix.families.gaussian_full import FullGaussian
 from silomix.families.negative_binomial import NegativeBinomial
 from silomix.families.poisson import Poisson
 from silomix.families.student_t import StudentT
-from silomix.kernels.random_numbers import chain_key
+from silomix.kernels.reproducible import chain_key
 from silomix.model.draws import Schedule
 from silomix.model.schema import Prior
 

@@ -11,7 +11,8 @@ from scipy.special import gammaln
 from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
-from silomix.coordinator.polish import FIRST_CHECK, WORTH, Start, excess, independent_draws, polish
+from silomix.coordinator.convergence import FIRST_CHECK, WORTH, excess, independent_draws
+from silomix.coordinator.polish import Start, polish
 from silomix.families.rows import Rows
 from silomix.model.schema import Prior
 from silomix.study import Polish
@@ -140,18 +141,16 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     assert rested.worth >= WORTH
     assert 8 <= rested.trace.rounds < 200
     assert len(rested.parameters) == rested.trace.rounds * chains
-    # out of bytes, it stops as soon as it can be checked; a number of rounds is made anyway
-    spent = polish(far, silos, Polish(most=200), model, kept_draws=2000, most_bytes=1)
+    # where no more rounds are affordable, it stops
+    spent = polish(far, silos, Polish(most=200), model, kept_draws=2000, most_rounds=FIRST_CHECK)
     assert spent.trace.rounds == FIRST_CHECK and spent.trace.spent
     # 200 chains in two kept rounds: of each of the 400, five draws
     assert spent.parameters.shape[0] == spent.weights_by_silo.shape[0] == 2000
-    assert (
-        polish(far, silos, Polish(rounds=21), model, kept_draws=2000, most_bytes=1).trace.rounds
-        == 21
-    )
     hurried = polish(far, silos, Polish(most=4), model, kept_draws=1000).trace
     assert hurried.rounds == 4
     assert hurried.still_moving
+    assert hurried.worst.cluster in {0, 1} and hurried.worst.variable.startswith("v")
+    assert hurried.seconds > 0
     unchecked = polish(far, silos, Polish(rounds=3), model, kept_draws=1000).trace
     assert not unchecked.checked
     assert not unchecked.still_moving
@@ -221,6 +220,6 @@ def test_what_does_not_count_does_not_move_a_cluster(rng):
     z = rng.normal(size=(3, 40))
     z[1] *= 2.0
     padded = np.concatenate([z, np.full((3, 100), np.nan)], axis=1)
-    assert excess(padded) == excess(z) > 6.0
+    assert excess(padded).max() == excess(z).max() > 6.0
     padded[:, 40:] = 0.0
-    assert excess(padded) < excess(z)
+    assert excess(padded).max() < excess(z).max()

@@ -21,7 +21,7 @@ from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatc
 from silomix.messages import REFUSALS
 from silomix.messages.progress import showing
 from silomix.model.files import finishing, log_file
-from silomix.model.sentences import listing, printable, printable_lines
+from silomix.model.sentences import cores, listing, printable, printable_lines
 from silomix.report import results_folder
 from silomix.report.display import frame_view
 from silomix.report.run_sections import reply
@@ -30,7 +30,6 @@ from silomix.silo.ledger_file import find_ledger
 from silomix.silo.local import Silo, open_site, place_in, write_labels
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import echo, find_policy
-from silomix.study.validation import cores
 from silomix.transports import exchange_folder
 from silomix.transports.combination import combine_releases
 from silomix.transports.exchange_folder import FileExchange, Unanswered

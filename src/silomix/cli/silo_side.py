@@ -23,7 +23,7 @@ from silomix.model.files import finishing
 from silomix.model.reading import Table as Frame
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema
-from silomix.model.sentences import printable
+from silomix.model.sentences import cores, printable
 from silomix.report.display import frame_view
 from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.run_sections import REPLY_NAMES
@@ -35,7 +35,6 @@ from silomix.silo.local import Silo, open_site, release_of, sample_locally
 from silomix.silo.release import check_tier, outgoing
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import Policy, check_study, find_policy
-from silomix.study.validation import cores
 from silomix.transports.combination import sum_up_draws
 
 # Name of the one silo of a table that is not split.

@@ -1,1 +1,1 @@
-"""What runs at the coordinator: the paper, step by step."""
+"""Steps of the coordinator: the paper, one after the other."""

@@ -61,13 +61,8 @@ def find_pooled_posterior(
     ]
     if folded:
         notes.append(f"{folded} small components were folded into their neighbours.")
-
-    def by_chain(values: Array) -> Array:
-        return values.reshape(schedule.chains, -1, *values.shape[1:])
-
-    judged = diagnose(
-        by_chain(draws.log_likelihood), by_chain(draws.members), by_chain(draws.weights)
-    )
+    traces: tuple[Array, ...] = draws.log_likelihood, draws.members, draws.weights
+    judged = diagnose(*(part.reshape(schedule.chains, -1, *part.shape[1:]) for part in traces))
     chains = ReleasedDiagnostics.of(judged, prior_draws=0.0, sweeps=schedule.iterations)
     return parts, PosteriorDiagnostics(silos={}, chains=chains, notes=tuple(notes))
 
@@ -200,7 +195,7 @@ def align(
 
 
 def _match_draws(draws: ExactDraws, clusters: Array, family: Product) -> tuple[Ints, Floats]:
-    """Return each draw's component for each cluster, and how alike the two are on average.
+    """Each draw's component for each cluster, and how alike the two are on average.
 
     Parameters
     ----------
@@ -215,16 +210,16 @@ def _match_draws(draws: ExactDraws, clusters: Array, family: Product) -> tuple[I
     alike = np.zeros(len(clusters))
     for t, counts in enumerate(draws.counts):
         overlap = family.overlap(counts[:, None, :], clusters[None, :, :]).sum(axis=2)
-        found, places = linear_sum_assignment(overlap, maximize=True)
-        components[t, places] = found
-        shared = overlap[found, places]
-        union = (family.known(counts[found]) + family.known(clusters[places])).sum(axis=1) - shared
+        own, places = linear_sum_assignment(overlap, maximize=True)
+        components[t, places] = own
+        shared = overlap[own, places]
+        union = (family.known(counts[own]) + family.known(clusters[places])).sum(axis=1) - shared
         alike[places] += shared / np.maximum(union, 1.0)  # two empty ones have nothing
     return components, alike / len(components)
 
 
 def log_joint(draws: ExactDraws, model: PooledModel) -> Floats:
-    """Return log p(rows, labels) of each draw's labels, parameters integrated out: (draw,)."""
+    """Log p(rows, labels) of each draw's labels, parameters integrated out: (draw,)."""
     profiles = model.family.log_evidence(draws.counts).sum(axis=(1, 2))
     return profiles + gammaln(model.prior.alpha + draws.members).sum(axis=1)
 
@@ -232,7 +227,7 @@ def log_joint(draws: ExactDraws, model: PooledModel) -> Floats:
 def _fold_small(
     counts: Array, members: Ints, persistent: Bools, model: PooledModel, limit: float
 ) -> Array:
-    """Return the reference's clusters (cluster, statistic), small ones folded into others.
+    """Reference's clusters (cluster, statistic), small ones folded into others.
 
     Parameters
     ----------

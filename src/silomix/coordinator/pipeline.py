@@ -1,38 +1,43 @@
-"""The paper on one screen: what a coordinator does, for any transport."""
+"""The paper on one screen: what a coordinator does, for any transport; and notes on the result."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from silomix.coordinator.aggregation import Aggregated, aggregate
 from silomix.coordinator.exact_strategy import find_pooled_posterior
 from silomix.coordinator.matching import match
-from silomix.coordinator.polish import own_profiles, polish, starting_point
-from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
-from silomix.families.categorical import sum_by
-from silomix.messages import AssignRows, PolishReply, Query, Release, SampleLocally, Silos
-from silomix.messages.progress import Progress, Report
+from silomix.coordinator.polish import affordable, own_profiles, polish, starting_point
+from silomix.families.release_rounding import STAND_INS
+from silomix.kernels.arrays import Floats, Ints, Reals, sum_by
+from silomix.messages import AssignRows, Release, SampleLocally, Silos
+from silomix.messages.progress import CountingSilos, Report
 from silomix.messages.released_draws import with_effective_counts
+from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
-from silomix.posterior.global_posterior import SILO_DRAWS, Parts, Posterior, ordered, polish_chains
-from silomix.posterior.verdict import PosteriorDiagnostics, count_bytes, make_provenance
+from silomix.model.sentences import listing, quoted
+from silomix.posterior.characterise import SMALL, nearly_same, single_silo_clusters
+from silomix.posterior.global_posterior import SILO_DRAWS, Parts, Posterior, ordered
+from silomix.posterior.verdict import PosteriorDiagnostics, make_provenance
+from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
+    from silomix.families.product import Product
     from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.schema import PooledModel
     from silomix.study import Study
 
 
-# bytes that a silo may send: the larger of a megabyte and fifty times its own table
-LEAST_BUDGET, TABLES_BUDGET = 1_000_000, 50
 # Sets the draws of shared profiles without a polish apart from other draws of the same seed.
 DRIFT_STREAM = 0x647266
+# A silo with so many times the median of the other silos' rows is named.
+OUTLYING = 100
 
 
 def run_study(
@@ -48,13 +53,13 @@ def run_study(
     model = study.pooled_model
     if study.strategy == "exact":
         tell = partial(asked.say, "sampling")
-        found, diagnostics = find_pooled_posterior(study, asked, model, tell)
+        parts, diagnostics = find_pooled_posterior(study, asked, model, tell)
     else:
         replies: Mapping[str, Release] = asked.ask(SampleLocally())
         releases = [with_effective_counts(replies[s], model, len(replies)) for s in silos.names]
-        found, diagnostics = find_consensus(study, releases, asked, model, threads)
+        parts, diagnostics = find_consensus(study, releases, asked, model, threads)
 
-    parts = ordered(found)
+    parts = ordered(parts)
     asked.say("assigning")
     by_matching = parts.correspondence if study.assign == "matching" else None
     assign_rows(parts, asked, by_matching.groups if by_matching else None)
@@ -73,23 +78,26 @@ def find_consensus(
     """Match the silos' clusters, aggregate their draws, and polish the result."""
     settings = study.polish
     polishes = settings.rounds != 0
-    # the aggregated draws are the posterior's, or where the chains of the polish begin
-    count = polish_chains(study) if polishes else study.kept_draws
+    rows = np.array([release.rows for release in releases])
 
-    def combine(given: list[Release]) -> tuple[Correspondence, Floats | None, Aggregated]:
+    def combine(counted: list[Release]) -> tuple[Correspondence, Floats | None, Aggregated]:
         silos.say("matching")
-        how = {"drift": study.drifts, "polishes": polishes}
-        found, kappa = match(given, study.matching, silos, model, **how)
+        groups, kappa = match(
+            counted, study.matching, silos, model, drift=study.drifts, polishes=polishes
+        )
         silos.say("aggregating")
-        size = {"count": count, "threads": threads}
-        return found, kappa, aggregate(given, found, study.aggregation, silos, model, **size)
+        # the aggregated draws are the posterior's, or where the chains of the polish begin
+        count, _ = affordable(study, rows, groups.clusters, model.family)
+        combined = aggregate(
+            counted, groups, study.aggregation, silos, model, count=count, threads=threads
+        )
+        return groups, kappa, combined
 
     correspondence, kappa, aggregated = combine(releases)
     for _ in range(study.matching.refine):
         weighed = reweigh(releases, correspondence, aggregated.silo_weights)
         correspondence, kappa, aggregated = combine(weighed)
 
-    rows = np.array([release.rows for release in releases])
     matched, trace, own = aggregated.matched, None, None
     weights: Reals = aggregated.weights
     shared: Reals = aggregated.parameters
@@ -97,12 +105,15 @@ def find_consensus(
     if polishes:
         silos.say("polishing")
         start = starting_point(matched, aggregated.parameters, rows, model.family, kappa)
-        left, tell = _bytes_left(study, rows, silos), partial(silos.say, "polishing")
-        kept = study.kept_draws
-        found = polish(start, silos, settings, model, kept_draws=kept, most_bytes=left, report=tell)
-        trace, by_silo = found.trace, found.weights_by_silo
+        _, last = affordable(study, rows, correspondence.clusters, model.family)
+        kept, tell = study.kept_draws, partial(silos.say, "polishing")
+        polished = polish(
+            start, silos, settings, model, kept_draws=kept, most_rounds=last, report=tell
+        )
+        by_silo = polished.weights_by_silo
         weights = np.einsum("tsc,s->tc", by_silo, rows / rows.sum())
-        shared, own = found.parameters, found.silo_profiles
+        shared, own = polished.parameters, polished.silo_profiles
+        trace = polished.trace.renumbered(weights)
     elif kappa is not None:
         shared, own = draw_under_drift(releases, correspondence, aggregated, kappa, model)
     parts = Parts(weights, by_silo, shared, correspondence, aggregated.silo_weights, own)
@@ -121,19 +132,8 @@ def find_consensus(
     )
 
 
-def _bytes_left(study: Study, rows: Ints, silos: CountingSilos) -> Ints:
-    """Return what each silo may still send: (silo,).
-
-    A category takes two bytes in a CSV file, a number at least six.
-    """
-    schema = study.table_schema
-    tables = rows * (2 * len(schema.variables) + 4 * len(schema.numbers))
-    sent = np.array([sum(silos.sent[name].values()) for name in silos.names])
-    return np.maximum(LEAST_BUDGET, TABLES_BUDGET * tables) - sent
-
-
 def reweigh(releases: list[Release], match: Correspondence, weights: SiloWeights) -> list[Release]:
-    """Let clusters count for less where the aggregation gives their silo less than its share.
+    """Weigh clusters down where the aggregation gives their silo less than its share.
 
     The paper's discussion proposes to match again with the weights of a first aggregation; it
     leaves open how. Effective counts are multiplied by μ over the silo's share of the cluster's
@@ -150,7 +150,7 @@ def reweigh(releases: list[Release], match: Correspondence, weights: SiloWeights
 def draw_under_drift(
     sent: list[Release], match: Correspondence, found: Aggregated, kappa: Floats, model: PooledModel
 ) -> tuple[Floats, SiloProfiles]:
-    """Return shared and silos' own profiles where silos differ and no polish round is made.
+    """Shared and silos' own profiles where silos differ and no polish round is made.
 
     The average of profiles that drift has another spread than the profile they share, which is
     drawn given the silos' counts, discounted at the matching's κ; a silo's own are its own draws.
@@ -179,30 +179,134 @@ def assign_rows(parts: Parts, silos: Silos, groups: Sequence[Ints] | None) -> No
     silos.ask(asked)
 
 
-class CountingSilos:
-    """Silos whose replies, and the bytes of them, are counted by silo and kind; tells a report."""
+def policy_notes(releases: list[Release]) -> Iterator[str]:
+    """Effects of the silos' policies on the numbers."""
+    ruled = [release for release in releases if Policy(**release.policy).has_rules]
+    if not ruled:
+        return
+    who = listing([repr(release.silo) for release in ruled], last=" and ")
+    yield (
+        f"The policies of {who} rounded what was released, which affects probabilities near 0 and "
+        "1 most: the intervals allow for that, and are wider. How their own runs went is not told, "
+        "either: ask their users what `silomix answer` or `silomix release` said."
+    )
+    told = []
+    for release in ruled:
+        checks = [check for check in release.checks if check.rule in STAND_INS and check.changed]
+        if checks:
+            changed = sum(check.changed or 0 for check in checks)
+            cells = sum(check.cells for check in release.checks if check.rule == STAND_INS[0])
+            told.append(f"{changed} of {cells} profiles in {release.silo!r}")
+    if told:
+        yield (
+            "Where a cluster has too few rows for its own profile of a variable, or a few "
+            f"rows dominate, a flatter one is used: {'; '.join(told)}."
+        )
 
-    def __init__(self, silos: Silos, report: Report | None = None) -> None:
-        self._silos, self.names, self._report = silos, silos.names, report
-        self.sent: dict[str, dict[str, int]] = {name: {} for name in silos.names}
-        self.answered: dict[str, dict[str, int]] = {name: {} for name in silos.names}
-        # of each silo, as its last answer that tells it says
-        self.rows: dict[str, int] = {}
 
-    def say(self, stage: str, done: int = 0, total: int = 0) -> None:
-        """Report how far the study is."""
-        if self._report is not None:
-            self._report(Progress(stage, done, total))
+def consensus_notes(
+    study: Study, releases: list[Release], aggregation: Sequence[str]
+) -> Iterator[str]:
+    """Effects of policies, notes of the `aggregation`, and limits of the method."""
+    yield from policy_notes(releases)
+    yield from aggregation
+    often = {release.silo: release.diagnostics.prior_draws for release in releases}
+    often = {silo: share for silo, share in often.items() if share > PRIOR_DRAWS_ALLOWED}
+    # the polish forgets where it started
+    if often and study.polish.rounds == 0:
+        yield (
+            f"In {quoted(list(often))} some draws of the least certain cluster, up to "
+            f"{max(often.values()):.0%}, come from the prior: use more iterations, or allow a "
+            "polish."
+        )
+    if study.polish.rounds == 0 and study.aggregation.averages:
+        yield "No polish round was made: intervals near 0 and 1 may be too narrow."
+    if study.schedule.chains == 1:
+        yield "With one chain per silo, a missed mode goes unnoticed: use chains=2."
+    known = study.model.clusters
+    found = max((release.clusters for release in releases), default=0)
+    if len(releases) > 1 and found == 1:
+        yield (
+            "No silo shows more than one cluster by itself. More may show only when all "
+            "rows are taken together, and only the exact strategy finds those."
+        )
+    if known is not None and found < known:
+        yield f"No silo has more than {found} of the {known} clusters that the study states."
+    if known is not None and not study.matching.one_to_one:
+        yield f"Only Hungarian matching guarantees {known} clusters."
+    if study.matching.one_to_one and known is None:
+        word = study.matching.method.capitalize()
+        yield f"{word} matching joins clusters that differ, unless one silo holds every cluster."
 
-    def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
-        """Ask, and count what comes back."""
-        replies = self._silos.ask(query)
-        for name, reply in replies.items():
-            kind = type(reply).__name__
-            self.sent[name][kind] = self.sent[name].get(kind, 0) + count_bytes(reply)
-            self.answered[name][kind] = self.answered[name].get(kind, 0) + 1
-            if isinstance(reply, Release):
-                self.rows[name] = reply.rows
-            elif isinstance(reply, PolishReply):
-                self.rows[name] = int(reply.members[0].sum())
-        return replies
+
+def cluster_notes(
+    parts: Parts, rows: Mapping[str, int], family: Product, *, expected: Container[str] = ()
+) -> Iterator[str]:
+    """Name silos that outweigh the others, clusters that live in one, and pairs that may be one.
+
+    Parameters
+    ----------
+    rows : of each silo, as it says.
+    expected : silos whose number of rows the study states.
+    """
+    match = parts.correspondence
+    lonely = match and single_silo_clusters(parts.weights_by_silo, [*rows.values()], match)
+    alone = {lone for lone, *_ in lonely or ()}
+    yield from influence_notes(parts.weights_by_silo, rows, alone, expected)
+    for lone, silo, share, apart in lonely or ():
+        same = f"; the probability that it matches another is {1 - apart:.2f}"
+        yield (
+            f"Cluster {lone}, with {share:.0%} of its rows in {silo!r}, was found there alone"
+            + ("." if np.isnan(apart) else f"{same}.")
+        )
+    for a, b, probability, overlap in nearly_same(match, parts.profile_draws, family):
+        unknown = np.isnan(probability)
+        one = "" if unknown else f"the probability that they are one is {probability:.2f}, and "
+        overlaps = f"the overlap of their profiles is {overlap:.2f}"
+        yield f"Clusters {a} and {b} look alike: {one}{overlaps}."
+
+
+def influence_notes(
+    weights_by_silo: Reals,
+    rows: Mapping[str, int],
+    alone: Container[int],
+    expected: Container[str],
+) -> Iterator[str]:
+    """Name the silos that outweigh the others, in one sentence, overall or in a cluster.
+
+    Such a silo has more rows than all others together, and more than twice as many as the next:
+    with two silos one always has half. Of one that outweighs them in all rows no cluster is named:
+    it has most of nearly every one.
+
+    Parameters
+    ----------
+    weights_by_silo : (draw, silo, cluster)
+    rows : of each silo, as it says.
+    alone : clusters that were found in one silo only.
+    expected : silos whose number of rows the study states.
+    """
+    if len(rows) < 2:
+        return
+    counts = np.array([*rows.values()], dtype=np.float64)
+    # the first column is of all rows
+    own = np.c_[counts, weights_by_silo.mean(axis=0, dtype=np.float64) * counts[:, None]]
+    shares = own / np.maximum(own.sum(axis=0), np.finfo(np.float64).tiny)
+    second = np.sort(shares, axis=0)[-2]
+    outweighs = shares > np.maximum(0.5, 2 * second)
+    outweighs[:, 1:] &= second[1:] >= SMALL  # several silos hold the cluster
+    clauses = []
+    for place, silo in enumerate(rows):
+        others = np.median(np.delete(counts, place))
+        parts = [
+            f"{shares[place, cluster + 1]:.0%} of cluster {cluster}"
+            for cluster in np.flatnonzero(outweighs[place, 1:])
+            if cluster not in alone
+        ]
+        if outweighs[place, 0]:
+            parts = [f"{shares[place, 0]:.0%} of all rows"] * (silo not in expected)
+        elif counts[place] > OUTLYING * others and silo not in expected:
+            parts = [f"{rows[silo]:,} rows, over {OUTLYING} times the others' median"]
+        if parts:
+            clauses.append(f"{silo!r} has {listing(parts, last=' and ')}")
+    if clauses:
+        yield f"Check the tables of silos that outweigh the others: {'; '.join(clauses)}."

@@ -28,44 +28,40 @@ and thousands of rounds is the paper's pooled Gibbs sampler without moving a row
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from silomix.coordinator.convergence import FIRST_CHECK, Check, compare
 from silomix.families.categorical import draw_levels
-from silomix.kernels.dirichlet_multinomial import GRID
+from silomix.families.family import GRID
 from silomix.messages import PolishReply, PolishRound, Silos
 from silomix.model.draws import MatchedDraws, SiloProfiles
 from silomix.posterior.global_posterior import keeps_own, kept_rounds, own_last, rounds_with_own
-from silomix.posterior.verdict import PolishTrace, count_bytes
+from silomix.posterior.verdict import PolishTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from silomix.families.product import Product
-    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng, Singles
+    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng, Singles
     from silomix.model.schema import PooledModel
-    from silomix.study import Polish
+    from silomix.study import Polish, Study
 
 # Sets the coordinator's polish draws apart from other draws of the same seed.
 STREAM = 0x706F6C
 CHECK_EVERY = 2
-# Rounds below which there are no two windows to compare.
-FIRST_CHECK = 4
-LIKELIHOOD_LIMIT = 2.5
-# Standard errors by which the mean squared z of a cluster's parameters may exceed 1 at rest. At
-# rest the worst cluster's spreads are 1 to 4 above it: parameters are skewed and not independent.
-NOISE = 6.0
-# Independent draws that the kept ones should be worth, for every cluster.
-WORTH = 300.0
 # What the two draws that are kept of a round are worth, in draws of a round of their own: they are
 # given the same counts. At 2 the intervals of easy cells would cover half a percent less.
 PAIR = 4 / 3
-# Smaller clusters, and weights of clusters with fewer rows in a silo, are not asked if they are
-# at rest: hardly any row holds them in place, and z of such a weight is far from normal.
-FEWEST_ROWS = 5.0
+# Bytes that a number of a reply counts as, however it is encoded; and the budget of "tables": the
+# larger of this, and so many times the smallest silo's table.
+NUMBER, LEAST_BUDGET, TABLES = 4, 1_000_000, 50
+# A budget for fewer rounds is met by fewer chains first, as long as there are so many.
+ROUNDS, FEWEST_CHAINS = 50, 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +104,32 @@ class Start:
     kappa: Floats | None = None
 
 
+def affordable(study: Study, rows: Ints, clusters: int, family: Product) -> tuple[int, int]:
+    """Chains and rounds of a polish whose replies fit its budget, by the numbers in each.
+
+    Without a polish, the draws that are kept, and no rounds. A category takes two bytes in a table,
+    a number at least six.
+
+    Parameters
+    ----------
+    rows : (silo,)
+    """
+    settings, schema = study.polish, study.table_schema
+    if settings.last == 0:
+        return study.kept_draws, 0
+    chains = max(settings.chains, -(-study.kept_draws // kept_rounds(settings.last)))
+    if settings.rounds != "until" or settings.most_bytes == "any":
+        return chains, settings.last
+    table = int(rows.min()) * (2 * len(schema.variables) + 4 * len(schema.numbers))
+    usual = max(LEAST_BUDGET, TABLES * table)
+    numbers = (usual if settings.most_bytes == "tables" else settings.most_bytes) // NUMBER
+    sums = clusters * int(family.statistics.sum())
+    of_chain = sums + 2 * clusters + 1
+    fitting = (numbers // min(ROUNDS, settings.last) - sums) // of_chain
+    chains = min(chains, max(fitting, FEWEST_CHAINS))
+    return chains, min(settings.last, max(numbers // (chains * of_chain + sums), FIRST_CHECK))
+
+
 def starting_point(
     matched: MatchedDraws, shared: Floats, rows: Ints, family: Product, kappa: Floats | None = None
 ) -> Start:
@@ -129,7 +151,7 @@ def starting_point(
 
 
 def own_profiles(matched: MatchedDraws, shared: Floats, kappa: Floats, family: Product) -> Floats:
-    """Return each silo's own profiles, the shared ones where it lacks a cluster or all are alike.
+    """Each silo's own profiles, the shared ones where it lacks a cluster or all are alike.
 
     Parameters
     ----------
@@ -150,7 +172,7 @@ def polish(
     model: PooledModel,
     *,
     kept_draws: int,
-    most_bytes: Ints | float = np.inf,
+    most_rounds: int | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Polished:
     """Run Gibbs rounds over the silos from `start`.
@@ -158,21 +180,19 @@ def polish(
     Parameters
     ----------
     kept_draws : the fewest draws to keep, of the chains of `start` together.
-    most_bytes : (silo,), what each silo's answers may come to; under "until" the rounds stop before
-        they would exceed it, but for the first few.
+    most_rounds : under "until", if fewer than its own are affordable.
     report : called with (rounds made, the most there can be).
     """
     until = settings.rounds == "until"
-    last = settings.last
+    last = most_rounds or settings.last
     (prior, family, seed), weights, drift = model, start.weights, start.kappa is not None
     own = np.asarray([start.parameters] * len(silos.names) if start.own is None else start.own)
     shared = start_shared(start, len(family.variables))
     alpha = prior.alpha / len(silos.names)
-    history, sent = _History(weights.shape[1]), np.zeros(len(silos.names), np.int64)
+    history, begun = _History(weights.shape[1]), time.perf_counter()
     for made in range(1, last + 1):
         answers = ask_round(silos, made, weights, own, alpha, settings.inner_sweeps)
         weights, sums, members = answers.weights, answers.statistics, answers.members
-        sent += answers.sent
         rng = np.random.default_rng([seed, STREAM, made])
         if drift:
             both = np.stack([weights, members], axis=-1)
@@ -185,18 +205,18 @@ def polish(
             report(made, last)
         kept = kept_rounds(made) * weights.shape[1]
         enough = until and PAIR * kept >= kept_draws
-        over = bool((sent * (made + 1) > most_bytes * made).any())
-        spent = until and over and made >= FIRST_CHECK
-        if made == last or spent or (enough and made % CHECK_EVERY == 0):
-            history.check(members)
-            history.spent = spent
-            if spent or (until and history.at_rest()):
+        if made == last or (enough and made % CHECK_EVERY == 0):
+            at_rest = history.check(members, family)
+            if until and at_rest:
                 break
-    return history.finish(family, kept_draws, np.random.default_rng([seed, STREAM, 0]))
+    found = history.finish(family, kept_draws, np.random.default_rng([seed, STREAM, 0]))
+    seconds = (time.perf_counter() - begun) / made
+    trace = replace(found.trace, spent=made == last < settings.last, seconds=seconds)
+    return replace(found, trace=trace)
 
 
 def start_shared(start: Start, variables: int) -> Shared:
-    """Return what the silos share to begin with: κ is the grid's point nearest to the start's."""
+    """Shared parameters at the start: κ is the grid's point nearest to the given one."""
     kappa = np.full(variables, np.inf) if start.kappa is None else start.kappa.copy()
     logs = np.log(kappa[drifts := np.isfinite(kappa)])
     kappa[drifts] = GRID[np.abs(np.log(GRID[:-1]) - logs[:, None]).argmin(axis=1)]
@@ -223,20 +243,18 @@ def draw_profiles(
 
 
 class Answers(NamedTuple):
-    """What the silos answered in one round, in the order of the roster.
+    """Replies of the silos in one round, in the order of the roster.
 
     Attributes
     ----------
     weights, members : (silo, chain, cluster); statistics : (silo, chain, cluster, statistic)
     log_likelihood : (chain,), of all silos' rows.
-    sent : (silo,), bytes.
     """
 
     weights: Floats
     statistics: Array
     members: Floats
     log_likelihood: Floats
-    sent: Ints
 
 
 def ask_round(
@@ -257,7 +275,6 @@ def ask_round(
         np.stack([reply.statistics for reply in replies]),
         np.stack([reply.members for reply in replies]).astype(np.float64),
         np.sum([reply.log_likelihood for reply in replies], axis=0),
-        np.array([count_bytes(reply) for reply in replies]),
     )
 
 
@@ -286,10 +303,7 @@ class _History:
         self.log_likelihood: list[Floats] = []
         # the silos' own profiles, of the chains that keep them in a round
         self.own: deque[Singles] = deque(maxlen=rounds_with_own(chains))
-        self.checks: list[tuple[float, float, float, float]] = []
-        self.worth = np.nan
-        # whether a silo had sent all that it may
-        self.spent = False
+        self.checks: list[Check] = []
 
     def add(self, weights: Floats, shapes: Floats, shared: Shared, own: Floats | None) -> None:
         by_chain = (np.moveaxis(part, 0, 1) for part in (weights, shapes))
@@ -299,49 +313,20 @@ class _History:
             some = keeps_own(len(self.rounds), own.shape[1])
             self.own.append(np.moveaxis(own[:, some], 0, 1).astype(np.float32))
 
-    def check(self, members: Floats) -> None:
-        """Compare the kept half of the rounds with the quarter before it, chain by chain.
-
-        Parameters
-        ----------
-        members : (silo, chain, cluster), rows in the last round.
-        """
-        made = len(self.rounds)
-        if made < FIRST_CHECK:
-            return
-        by_silo = members.mean(axis=1)
-        rows = by_silo.sum(axis=0)
-        large = rows >= min(FEWEST_ROWS, rows.max())
-        windows = slice(made // 4, made // 2), slice(made // 2, made)
-        then, now = (_parameters(self.rounds[window], large) for window in windows)
-        before, after = (np.mean(self.log_likelihood[window], axis=0) for window in windows)
-        likelihood_z = float(paired_z(after - before))
-        z = paired_z(
-            np.stack([now.mean(axis=0) - then.mean(axis=0), spread(now) - spread(then)], 1)
-        )
-        z[:, :, : len(by_silo)][:, by_silo[:, large].T < FEWEST_ROWS] = np.nan
-        means, spreads = map(excess, z)
-        self.checks.append((made, likelihood_z, means, spreads))
-        self.worth = independent_draws(now)
-
-    def moving(self) -> bool:
-        """Tell whether the last check, if there was one, shows more than its Monte Carlo error."""
-        if not self.checks:
-            return False
-        _, likelihood_z, means, spreads = self.checks[-1]
-        return abs(likelihood_z) > LIKELIHOOD_LIMIT or max(means, spreads) > NOISE
-
-    def at_rest(self) -> bool:
-        """Tell whether the last check found the draws at rest, and worth enough."""
-        return bool(self.checks) and not self.moving() and self.worth >= WORTH
+    def check(self, members: Floats, family: Product) -> bool:
+        """Compare early and late rounds, if there are enough; tell whether all is at rest."""
+        if len(self.rounds) >= FIRST_CHECK:
+            self.checks.append(compare(self.rounds, self.log_likelihood, members, family))
+        return bool(self.checks) and self.checks[-1].at_rest
 
     def finish(self, family: Product, draws: int, rng: Rng) -> Polished:
-        """Return the draws of the kept rounds, each with a second one given the same counts.
+        """Draws of the kept rounds, each with a second one given the same counts.
 
         That costs no exchange, and makes the ends of intervals steadier. Rounds that had to end
         early have more of them, until there are so many draws.
         """
-        kept = self.rounds[len(self.rounds) // 2 :]
+        made, chains = len(self.rounds), len(self.rounds[0].kappa)
+        kept = self.rounds[made // 2 :]
         kappa, weights, weight_shapes, parameters, numbers = (
             np.concatenate(part) for part in zip(*kept, strict=True)
         )
@@ -354,77 +339,26 @@ class _History:
         own, order = list(self.own)[-len(kept) :], np.arange(len(kappa))
         silo_profiles = None
         if own:
-            order = own_last(len(self.rounds), len(kappa) // len(kept))
+            order = own_last(made, chains)
             profiles = np.concatenate(own)
             silo_profiles = SiloProfiles(np.concatenate([*[kappa] * more, kappa[order]]), profiles)
+        check = self.checks[-1] if self.checks else None
         values = {
             "log_likelihood": np.array(self.log_likelihood).mean(axis=1),
-            "movement": np.array(self.checks).reshape(-1, 4),
+            "movement": np.array([one.movement for one in self.checks]).reshape(-1, 4),
         }
+        moving, worst = check is not None and check.moving, check and check.worst
         return Polished(
             np.concatenate([more_weights, weights[order]]).astype(np.float32),
             np.concatenate([more_profiles, parameters[order]]).astype(np.float32),
             silo_profiles,
-            PolishTrace(values, len(self.rounds), self.moving(), self.spent),
-            self.worth,
+            PolishTrace(values, made, moving, chains, worst=worst),
+            check.worth if check else np.nan,
         )
 
 
-def _parameters(rounds: Sequence[Round], large: Bools) -> Floats:
-    """Return the parameters of the large clusters: (round, chain, cluster, parameter)."""
-    weights = np.array([part.weights for part in rounds], dtype=np.float64)[..., large]
-    profiles = np.array([part.parameters for part in rounds], dtype=np.float64)[:, :, large]
-    return np.concatenate([np.moveaxis(weights, 2, 3), profiles], axis=3)
-
-
-def spread(values: Floats) -> Floats:
-    """Return how far each chain is from the mean of all, averaged over rounds: (chain, …)."""
-    return np.abs(values - values.mean(axis=(0, 1))).mean(axis=0)
-
-
-def independent_draws(values: Floats) -> float:
-    """Return how many independent draws these are worth, in the cluster where they are fewest.
-
-    Chains are independent of each other, so the spread of their means says how well the mean of
-    all is known, however slowly each of them moves.
-
-    Parameters
-    ----------
-    values : (round, chain, cluster, parameter)
-    """
-    rounds, chains = values.shape[:2]
-    of_means = values.mean(axis=0).var(axis=0, ddof=1) / chains
-    of_draws = values.var(axis=(0, 1))
-    error = np.divide(of_means, of_draws, out=np.full_like(of_means, np.nan), where=of_draws > 0)
-    known = error[~np.isnan(error).all(axis=1)]
-    if len(known) == 0:
-        return float(rounds * chains)
-    return float(1.0 / np.nanmean(known, axis=1).max())
-
-
-def excess(z: Floats) -> float:
-    """Return how far the mean of z², over the parameters of a cluster, is above 1, at the worst.
-
-    In standard errors, as if half of the parameters said something of their own: levels of one
-    variable add up to one.
-
-    Parameters
-    ----------
-    z : (cluster, parameter), NaN where it does not count.
-    """
-    above = np.nanmean(z**2, axis=1) - 1.0
-    return float((above / np.sqrt(4.0 / np.isfinite(z).sum(axis=1))).max())
-
-
-def paired_z(differences: Floats) -> Floats:
-    """Return mean over standard error of the differences along axis 0; 0 where none moved."""
-    error = differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
-    mean = differences.mean(axis=0)
-    return np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)
-
-
 class Shared(NamedTuple):
-    """What the silos share, in every chain.
+    """Parameters that the silos share, in every chain.
 
     Attributes
     ----------
@@ -463,7 +397,7 @@ def draw_kappa(statistics: Array, shared: Shared, family: Product, rng: Rng) -> 
 def exchange_clusters(
     statistics: Array, weights: Floats, shared: Shared, family: Product, rng: Rng
 ) -> tuple[Array, Floats]:
-    """Let every silo exchange the rows and weights of two clusters, in every chain.
+    """Exchange the rows and weights of two clusters, in every silo and chain.
 
     A Metropolis step on the labels with the silo's parameters integrated out: a silo whose clusters
     were matched crosswise can change over, which row by row it never could.

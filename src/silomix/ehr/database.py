@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from silomix.errors import DataError, MissingDependency, SettingsError
 from silomix.model.reading import SEPARATORS, check_columns, read_table, spell
-from silomix.study.validation import cores
+from silomix.model.sentences import cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

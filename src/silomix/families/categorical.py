@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy.special import betaincinv, digamma, gammaln, zeta
 
-from silomix.families.family import SMALLEST, Family
+from silomix.families.family import GRID, SMALLEST, Family
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
 
 if TYPE_CHECKING:
@@ -217,7 +217,8 @@ class Levels(Family):
         self, statistics: Ints, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
     ) -> Ints:
         """Draw where κ is on the grid: (chain, variable)."""
-        return draw_from_grid(statistics, parameters, current, log_odds, self.offsets, TRIED, rng)
+        args = statistics, parameters, current, log_odds, self.offsets
+        return draw_from_grid(GRID, *args, TRIED, rng)
 
     def shared_posterior(
         self, statistics: Ints, parameters: Floats, kappa: Floats, rng: Rng
@@ -317,13 +318,6 @@ def level_totals(by_level: Array, offsets: Ints) -> Array:
     """Add up the levels of each variable, for each of its levels: (..., level)."""
     totals = np.add.reduceat(by_level, offsets[:-1], axis=-1)
     return np.repeat(totals, np.diff(offsets), axis=-1)
-
-
-def sum_by(groups: Ints, values: Reals, n_groups: int) -> Floats:
-    """Add up values, (item, ...), by the group of each item, (item,): (group, ...)."""
-    total = np.zeros((n_groups, *values.shape[1:]))
-    np.add.at(total, groups, values)
-    return total
 
 
 def draw_levels(shapes: Reals, offsets: Ints, rng: Rng, draws: int | None = None) -> Floats:

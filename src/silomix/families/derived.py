@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 
 from silomix.families.family import (
+    GRID,
     SMALLEST,
     by_variable,
     coordinate_counts,
@@ -22,7 +23,6 @@ from silomix.families.family import (
     together,
     worth,
 )
-from silomix.kernels.dirichlet_multinomial import GRID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
     from silomix.model.schema import Variable
 
+# the values of κ; the last is the model without drift
+GRID = np.append(np.geomspace(3.0, 3000.0, 25), np.inf)
 # of a parameter that must be above zero: draws kept in float32 may be exactly zero
 SMALLEST = 1e-30
 # of a probability between two numbers that are nearly the same

@@ -23,16 +23,17 @@ from scipy.special import log_softmax, logsumexp, softmax
 
 from silomix.families.categorical import SMALLEST_GAMMA, SMALLEST_PROBABILITY
 from silomix.kernels import feature_rows, gibbs_sweep
-from silomix.kernels.compilation import ranges, split_work
-from silomix.kernels.distinct_rows import RowCounts, RowTable, distinct_rows, row_table
+from silomix.kernels.arrays import RowCounts, distinct_rows
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
 from silomix.kernels.layout import (
     BLOCK,
     KeptDraws,
     Layout,
+    RowTable,
     lay_out,
     level_counts,
     make_workspace,
+    row_table,
 )
 from silomix.kernels.likelihood import (
     RowMembership,
@@ -41,7 +42,7 @@ from silomix.kernels.likelihood import (
     make_steps,
     share_rows,
 )
-from silomix.kernels.random_numbers import fold
+from silomix.kernels.reproducible import fold, ranges, split_work
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -1,8 +1,12 @@
-"""Dirichlet–multinomial sums over silos and clusters, for draws under drift.
+"""Dirichlet–multinomial evidence of level counts, for matching and for draws under drift.
 
-A silo's level counts n around a shared profile m are Dirichlet–multinomial(κ m): each silo has a
-profile of its own, which is integrated out. Randomness comes from a NumPy generator, in a stated
-order, on one thread.
+A group of counts n, summed over its members, has the evidence
+
+    g(n) = Σ_q [ln Γ(Σa) − ln Γ(Σa + Σn) + Σ_k ln Γ(a_k + n_k) − ln Γ(a_k)],
+
+with the parameters a of the prior. Under drift a silo's level counts n around a shared profile m
+are Dirichlet–multinomial(κ m): each silo has a profile of its own, which is integrated out.
+Randomness comes from a NumPy generator, in a stated order, on one thread.
 """
 
 from __future__ import annotations
@@ -13,9 +17,8 @@ import numpy as np
 from numba import njit
 
 from silomix.kernels.arrays import Floats, Ints, Rng
+from silomix.kernels.reproducible import kernel
 
-# the values of κ; the last is the model without drift
-GRID = np.append(np.geomspace(3.0, 3000.0, 25), np.inf)
 # above this, the error of the terms of Stirling's series in use is below 1e-9
 STIRLING = 8.0
 # tables with a smaller probability are found by geometric skips
@@ -23,10 +26,12 @@ DENSE = 0.2
 # tables with a smaller probability are neglected
 NEVER = 1e-13
 # if both the customers and the shape exceed this, as for sums of large counts, their tables are
-# drawn from a normal approximation; for levels the shape is at most that of `GRID`
+# drawn from a normal approximation; for levels the shape is at most the largest κ
 MANY = 50_000
 # variance above which a sum of Bernoulli variables is taken as normal
 NORMAL = 300.0
+# relative rounding error of a bound on a gain
+ROUNDING = 1e-9
 
 
 @njit(cache=True, inline="always")
@@ -196,7 +201,14 @@ def sum_tables(counts: Ints, mean: Floats, kappa: Floats, offsets: Ints, rng: Rn
 
 @njit(cache=True, nogil=True)
 def draw_from_grid(
-    counts: Ints, mean: Floats, current: Ints, log_odds: Floats, offsets: Ints, tried: int, rng: Rng
+    grid: Floats,
+    counts: Ints,
+    mean: Floats,
+    current: Ints,
+    log_odds: Floats,
+    offsets: Ints,
+    tried: int,
+    rng: Rng,
 ) -> Ints:
     """Draw the index of κ on the grid, for each chain and variable.
 
@@ -207,11 +219,12 @@ def draw_from_grid(
 
     Parameters
     ----------
+    grid : (point,), rising; the last is infinity.
     counts : (silo, chain, cluster, level); mean : (chain, cluster, level)
     current : (chain, variable), indices on the grid.
     log_odds : (chain,), prior log odds of all finite points together against infinity.
     """
-    points = len(GRID) - 1
+    points = len(grid) - 1
     drawn = np.empty_like(current)
     order = np.arange(points)
     values = np.empty(tried + 1)
@@ -228,7 +241,7 @@ def draw_from_grid(
             first, last = offsets[variable], offsets[variable + 1]
             largest = -np.inf
             for place in range(tried + 1):
-                kappa = GRID[order[place]] if place < tried else GRID[points]
+                kappa = grid[order[place]] if place < tried else grid[points]
                 value = log_probability(counts[:, chain], mean[chain], first, last, kappa)
                 if place < tried:
                     value += log_odds[chain] - math.log(tried)
@@ -244,3 +257,69 @@ def draw_from_grid(
                 chosen += 1
             drawn[chain, variable] = order[chosen] if chosen < tried else points
     return drawn
+
+
+@kernel
+def log_marginal(counts: Floats, more: Floats, prior: Floats, first: int, last: int) -> float:
+    """One variable's part of g(counts + more), up to a constant of the prior.
+
+    Parameters
+    ----------
+    counts, more, prior : (level,)
+    first, last : the variable's levels, `first` to before `last`.
+    """
+    total, value = 0.0, 0.0
+    for level in range(first, last):
+        parameter = prior[level] + counts[level] + more[level]
+        total += parameter
+        value += math.lgamma(parameter)
+    return value - math.lgamma(total)
+
+
+@kernel
+def gains_above(
+    groups: tuple[Floats, Floats, Floats],
+    model: tuple[Floats, Ints],
+    a: int,
+    others: Ints,
+    start: Floats,
+    floor: Floats,
+    best_only: bool,
+) -> Floats:
+    """Gains of merging one group with others, start + g(n_a + n_b) − g(n_a) − g(n_b).
+
+    A pair is abandoned as soon as the remaining variables cannot lift its gain to its floor.
+
+    Parameters
+    ----------
+    groups : counts, (group, level); their evidence, (group, variable); and from each variable on,
+        an upper bound of a group's contribution to a gain, (group, variable + 1).
+    model : parameters of the prior, (level,), and where each variable's levels start.
+    others, start, floor : (other,), groups, and offset and smallest useful gain of each.
+    best_only : whether only the largest is needed: then each gain is a floor for the next.
+
+    Returns
+    -------
+    (other,), −inf where it is below the floor.
+    """
+    (counts, evidence, room), (prior, offsets) = groups, model
+    variables = len(offsets) - 1
+    empty = np.empty(variables)
+    nothing = np.zeros(counts.shape[1])
+    for q in range(variables):
+        empty[q] = log_marginal(nothing, nothing, prior, offsets[q], offsets[q + 1])
+    gains = start.copy()
+    best = -np.inf
+    for place, b in enumerate(others):
+        least = max(best, floor[place])
+        for q in range(variables):
+            gain, remaining = gains[place], room[a, q] + room[b, q]
+            if gain + remaining < least - ROUNDING * (1.0 + remaining + abs(gain)):
+                gains[place] = -np.inf
+                break
+            first, last = offsets[q], offsets[q + 1]
+            joint = log_marginal(counts[a], counts[b], prior, first, last)
+            gains[place] += joint - empty[q] - evidence[a, q] - evidence[b, q]
+        if best_only:
+            best = max(best, gains[place])
+    return gains

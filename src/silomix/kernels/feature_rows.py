@@ -15,9 +15,8 @@ from functools import partial
 import numpy as np
 
 from silomix.kernels.arrays import Array, Bytes, Floats
-from silomix.kernels.compilation import kernel, split_work
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS, SMALLEST
-from silomix.kernels.random_numbers import draw_gammas, fold_bits, uniform
+from silomix.kernels.reproducible import draw_gammas, fold_bits, kernel, split_work, uniform
 from silomix.kernels.vector_instructions import DOUBLE_LANES, add_products, exponentials
 
 # labels and sums by label: labels, (row,); members, (cluster,); statistics, (cluster, feature)

@@ -4,7 +4,7 @@ Fendler et al. (2026), section 4.2: labels given weights and probabilities, then
 probabilities given labels, under Dirichlet priors.
 
 Speed comes from fused variables (`layout`), probabilities instead of logarithms, float32
-vectors of 16 components (`vector_instructions`), counter-based random numbers (`random_numbers`)
+vectors of 16 components (`vector_instructions`), counter-based random numbers (`reproducible`)
 and byte-wide counters. It is exact: a draw within the rounding bound of a boundary is repeated in
 float64, in the order of the definition (`_exact_label`).
 
@@ -21,7 +21,7 @@ from numba import njit
 
 from silomix.kernels.arrays import Bytes
 from silomix.kernels.layout import BLOCK, LANES, REPLICAS, Workspace, level_counts
-from silomix.kernels.random_numbers import U64, draw_gammas, fold_bits, uniform
+from silomix.kernels.reproducible import U64, draw_gammas, fold_bits, uniform
 from silomix.kernels.vector_instructions import add_bytes, lanes_not_above, multiply_rows
 
 # branches below the key of an iteration

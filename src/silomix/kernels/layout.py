@@ -1,9 +1,13 @@
-"""Memory layout of a shard for the compiled sweep: fused variables and one-hot bytes.
+"""Memory layouts of rows for the kernels: fused variables and one-hot bytes.
 
 Neighbouring variables are fused into one code over the combinations that occur, so that a row's
 mass is a product of a few table rows instead of one per variable (94 binary variables become
 about 11 groups). Counting goes the other way: each row carries its one-hot bytes, and adding
 them to a component's byte counters is a couple of vector additions.
+
+The likelihood kernel reads distinct rows, fused further (`row_table`): 94 conditions are about 24
+columns. A combination's probability is the product of its levels', and its expected count counts
+for each of them.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silomix.kernels.arrays import Array, Bools, Bytes, Codes, Floats, Ints, Singles
 
@@ -31,6 +36,10 @@ BLOCK = 64
 REPLICAS = 2
 # rows handled together where a table is read by columns: they fit into the nearest caches
 BLOCK_ROWS = 4096
+# with at least this many variables, fusing columns saves time
+FUSED_FROM = 24
+# combinations in a column: with more, the table and its counts exceed the first-level cache
+FUSED_CODES = 16
 
 
 class Layout(NamedTuple):
@@ -284,3 +293,55 @@ def _grow(current: Ints | None, column: Codes, size: int) -> Step:
     renumber = np.zeros(int(occurring[-1]) + 1, dtype=np.int64)
     renumber[occurring] = np.arange(len(occurring))
     return Step(code=renumber[wide], parent=occurring // (size + 1), level=occurring % (size + 1))
+
+
+class RowTable(NamedTuple):
+    """Rows in the form that the kernel reads.
+
+    Attributes
+    ----------
+    codes : (row, variable), code K_q for a missing cell; sizes : (variable,), K_q.
+    repeats : (row,), how often each occurs.
+    columns : (row, column), index of the factor in the probability table.
+    entries : (entry, variable) for each column, the levels that an entry combines, D for a
+        missing cell; None where the columns are the variables and the entries their levels.
+    """
+
+    codes: Codes
+    sizes: Ints
+    repeats: Floats
+    columns: NDArray[np.int32]
+    entries: tuple[NDArray[np.int32], ...] | None
+
+
+def row_table(codes: Codes, counts: Ints, sizes: Ints) -> RowTable:
+    """Rows in the form that the kernel reads, made once for many questions.
+
+    Parameters
+    ----------
+    codes : (row, variable), code K_q for a missing cell.
+    counts : (row,), how often each row occurs.
+    sizes : (variable,), K_q.
+    """
+    repeats = counts.astype(np.float64)
+    if len(sizes) < FUSED_FROM or len(codes) == 0:
+        return RowTable(codes, sizes, repeats, level_columns(codes, sizes), None)
+    groups = fuse(np.ascontiguousarray(codes.T), sizes, FUSED_CODES)
+    columns = np.empty((len(codes), len(groups)), dtype=np.int32)
+    entries, first_entry, variable = [], 0, 0
+    for place, group in enumerate(groups):
+        columns[:, place] = group[-1].code + first_entry
+        example = np.empty(len(group[-1].level), dtype=np.int64)
+        example[group[-1].code] = np.arange(len(codes))  # some row that has the combination
+        end = variable + len(group)
+        entries.append(level_columns(codes[example], sizes)[:, variable:end])
+        first_entry, variable = first_entry + len(example), end
+    return RowTable(codes, sizes, repeats, columns, tuple(entries))
+
+
+def level_columns(codes: Codes, sizes: Ints) -> NDArray[np.int32]:
+    """Level column of each cell, D for a missing one: (row, variable)."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    columns = codes.astype(np.int32) + offsets[:-1].astype(np.int32)
+    columns[codes == sizes] = offsets[-1]
+    return columns

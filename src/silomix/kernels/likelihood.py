@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silomix.kernels.arrays import Codes, Floats, Ints, Reals
-from silomix.kernels.compilation import kernel, split_work
-from silomix.kernels.distinct_rows import RowTable, level_columns
 from silomix.kernels.gibbs_sweep import SMALLEST
+from silomix.kernels.layout import RowTable, level_columns
+from silomix.kernels.reproducible import kernel, split_work
 from silomix.kernels.vector_instructions import DOUBLE_LANES, exponentials
 
 # draws handled together: a cache line of float64

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silomix.kernels.arrays import Array, Bytes, Codes, Floats, Ints
-from silomix.kernels.compilation import kernel
+from silomix.kernels.reproducible import kernel
 from silomix.kernels.vector_instructions import COMPARED, count_equal
 
 # most draws that a one-byte counter can count

@@ -1,4 +1,4 @@
-"""Progress for people: bars on a terminal, a few lines where output is piped; and times."""
+"""Progress for people: bars on a terminal, lines where output is piped; and what silos sent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from silomix.messages import PolishReply, Release
+from silomix.messages.container import count_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from silomix.messages import Query, Silos
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class PlainLines:
         tenth = 10 * now.done // max(now.total, 1)
         spent = time.monotonic() - self._since
         if self._tenth < tenth < 10 and spent * now.total / now.done >= SLOW:
-            remaining = _duration(spent * (now.total - now.done) / now.done)
+            remaining = duration(spent * (now.total - now.done) / now.done)
             count = f"{now.done:,} of {now.total:,} {UNITS.get(now.stage, '')}".rstrip()
             bound = "at most" if now.stage in AT_MOST else "about"
             _write_line(f"{now.stage}: {count}, {bound} {remaining} left")
@@ -92,7 +101,8 @@ def _write_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds or minutes, in words."""
     return f"{seconds / 60:.1f} min" if seconds >= LONG else f"{seconds:.0f} s"
 
 
@@ -132,8 +142,37 @@ def tell_seconds(seconds: dict[str, float]) -> list[str]:
     """Line with the time of each stage; none for short work."""
     if sum(seconds.values()) < LONG:
         return []
-    spent = ", ".join(f"{stage} {_duration(took)}" for stage, took in seconds.items())
+    spent = ", ".join(f"{stage} {duration(took)}" for stage, took in seconds.items())
     return [f"Time: {spent}"]
+
+
+class CountingSilos:
+    """Silos whose replies, and the bytes of them, are counted by silo and kind; tells a report."""
+
+    def __init__(self, silos: Silos, report: Report | None = None) -> None:
+        self._silos, self.names, self._report = silos, silos.names, report
+        self.sent: dict[str, dict[str, int]] = {name: {} for name in silos.names}
+        self.answered: dict[str, dict[str, int]] = {name: {} for name in silos.names}
+        # of each silo, as its last answer that tells it says
+        self.rows: dict[str, int] = {}
+
+    def say(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """Report how far the study is."""
+        if self._report is not None:
+            self._report(Progress(stage, done, total))
+
+    def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
+        """Ask, and count what comes back."""
+        replies = self._silos.ask(query)
+        for name, reply in replies.items():
+            kind = type(reply).__name__
+            self.sent[name][kind] = self.sent[name].get(kind, 0) + count_bytes(reply)
+            self.answered[name][kind] = self.answered[name].get(kind, 0) + 1
+            if isinstance(reply, Release):
+                self.rows[name] = reply.rows
+            elif isinstance(reply, PolishReply):
+                self.rows[name] = int(reply.members[0].sum())
+        return replies
 
 
 @contextmanager

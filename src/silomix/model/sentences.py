@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -122,6 +123,15 @@ def at_least(name: str, value: object, least: int) -> int:
         text = f"{{{name}}} is {value!r:.60}; it must be a whole number, at least {least}"
         raise SettingsError(text, **{name: None})
     return int(value)
+
+
+def cores(threads: int | None) -> int:
+    """Number of threads: those requested, or all cores that this process may use."""
+    if threads is not None:
+        return at_least("threads", threads, 1)
+    if hasattr(os, "sched_getaffinity"):  # a container or a scheduler may allow fewer than exist
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def check_mapping(name: str, value: object, of: str) -> Mapping[Any, Any]:

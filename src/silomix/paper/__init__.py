@@ -61,7 +61,7 @@ class Divergence(Matching):
     reference: Literal["mean", "precision"] = "mean"
 
     def asks(self, silos: int) -> Asked:
-        """Return the question of each silo but the first, in each of the orders."""
+        """Question of each silo but the first, in each of the orders."""
         words = "how well the clusters of others fit its rows"
         return Asked(("DivergenceCost",), words, self.restarts * (silos - 1))
 
@@ -146,10 +146,10 @@ class FewRounds(Solver):
         return self.rounds
 
 
-MATCHINGS.register(Hungarian, "silomix.paper.matchings:hungarian_groups")
-MATCHINGS.register(Divergence, "silomix.paper.matchings:divergence_groups")
-MATCHINGS.register(Ball, "silomix.paper.matchings:ball_groups")
-AGGREGATIONS.register(Cmc, "silomix.paper.aggregations:by_inverse_variance")
-AGGREGATIONS.register(Uniform, "silomix.paper.aggregations:alike")
-SOLVERS.register(Psgd, "silomix.paper.aggregations:psgd")
-SOLVERS.register(FewRounds, "silomix.paper.aggregations:few_rounds")
+MATCHINGS.register(Hungarian, "silomix.paper.methods:hungarian_groups")
+MATCHINGS.register(Divergence, "silomix.paper.methods:divergence_groups")
+MATCHINGS.register(Ball, "silomix.paper.methods:ball_groups")
+AGGREGATIONS.register(Cmc, "silomix.paper.methods:by_inverse_variance")
+AGGREGATIONS.register(Uniform, "silomix.paper.methods:alike")
+SOLVERS.register(Psgd, "silomix.paper.methods:psgd")
+SOLVERS.register(FewRounds, "silomix.paper.methods:few_rounds")

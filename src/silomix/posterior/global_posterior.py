@@ -357,11 +357,6 @@ def kept_rounds(rounds: int) -> int:
     return rounds - rounds // 2
 
 
-def polish_chains(study: Study) -> int:
-    """Number of chains of a polish: enough for the kept draws of the most rounds."""
-    return max(study.polish.chains, -(-study.kept_draws // kept_rounds(study.polish.last)))
-
-
 def rounds_with_own(chains: int) -> int:
     """Largest number of last rounds that keep the silos' own profiles."""
     return -(-SILO_DRAWS // (chains // ONE_CHAIN_IN))
@@ -385,7 +380,7 @@ def find_chains(posterior: Posterior) -> Ints:
     rounds = polish.rounds if polish else 0
     if posterior.study.strategy == "exact":
         return every.reshape(posterior.study.schedule.chains, -1)
-    chains = polish_chains(posterior.study) if rounds else 1
+    chains = polish.chains if polish and rounds else 1
     one_part = kept_rounds(rounds) * chains
     if one_part == 0 or len(every) % one_part or len(every) == one_part:
         return every[None]

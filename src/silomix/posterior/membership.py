@@ -19,11 +19,10 @@ from silomix.errors import DataError, DataWarning, SettingsError, warn
 from silomix.families.rows import Rows
 from silomix.kernels.likelihood import RowMembership
 from silomix.model.reading import Table, read_cells, read_table
-from silomix.model.sentences import did_you_mean, quoted
+from silomix.model.sentences import cores, did_you_mean, quoted
 from silomix.model.table import encode
 from silomix.posterior.frames import make_frame
 from silomix.study.roster import read_ids, silo_columns
-from silomix.study.validation import cores
 
 if TYPE_CHECKING:
     import narwhals as nw

@@ -15,13 +15,21 @@ from silomix.errors import DataError, DataWarning, SettingsError, warn
 from silomix.model import reading
 from silomix.model.columns import MOST_LEVELS, like_missing
 from silomix.model.metrics import cluster_numbers
-from silomix.model.sentences import at_least, did_you_mean, one_of, quoted
+from silomix.model.sentences import (
+    at_least,
+    cores,
+    did_you_mean,
+    one_of,
+    quoted,
+)
 from silomix.model.table import encode, load
 from silomix.posterior import outside_estimates as estimates
 from silomix.posterior.frames import Layout, make_frame
 from silomix.posterior.membership import ELSEWHERE, encoded_membership, silo_places
-from silomix.posterior.outside_estimates import Comparison, Target
-from silomix.study.validation import cores
+from silomix.posterior.outside_estimates import (
+    Comparison,
+    Target,
+)
 
 if TYPE_CHECKING:
     import narwhals as nw

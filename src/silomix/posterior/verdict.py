@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import Literal, NamedTuple
 
 from silomix.kernels.arrays import Floats, Reals
 from silomix.messages import Release, ReleasedDiagnostics, container
+from silomix.messages.progress import duration
 from silomix.model.sentences import listing, plural, spoken
-from silomix.study import Polish, Study, digest
+from silomix.study import Study, digest
 
 Level = Literal["trust", "care", "distrust"]
 LEVELS: tuple[Level, ...] = ("trust", "care", "distrust")
@@ -38,6 +37,23 @@ MOVED = (6.0, 60.0)
 FEW_ROWS = (20, 5)
 
 
+class Movement(NamedTuple):
+    """How far the cluster that moved most did between the last two windows of a polish.
+
+    Attributes
+    ----------
+    cluster : its number.
+    share : by how much its share of all rows changed.
+    variable, parameter : what changed most clearly; by : by how much, in the units of the table.
+    """
+
+    cluster: int
+    share: float
+    variable: str
+    parameter: str
+    by: float
+
+
 @dataclass(frozen=True, eq=False)
 class PolishTrace:
     """Movement of the draws over the polish rounds.
@@ -48,13 +64,19 @@ class PolishTrace:
         each check of whether they still moved.
     rounds : how many were made.
     still_moving : whether the last check found that the draws had not settled.
-    spent : whether the rounds ended because a silo had sent as many bytes as it may.
+    chains : how many were made at once.
+    spent : whether they ended because a budget of bytes allowed no more.
+    worst : the cluster that moved most; None where they were too few for a check.
+    seconds : of each round; None in saved files.
     """
 
     values: Mapping[str, Reals]
     rounds: int
     still_moving: bool
+    chains: int = 1
     spent: bool = False
+    worst: Movement | None = None
+    seconds: float | None = field(default=None, compare=False, metadata=container.STAYS)
 
     @property
     def checked(self) -> bool:
@@ -65,6 +87,25 @@ class PolishTrace:
     def moved(self) -> float:
         """Movement of the worst cluster at the last check, in standard errors."""
         return float(self.values["movement"][-1][2:].max()) if self.checked else math.nan
+
+    def renumbered(self, weights: Reals) -> PolishTrace:
+        """The same with clusters numbered by size, the largest first; weights : (draw, cluster)."""
+        if self.worst is None:
+            return self
+        sizes = weights.mean(axis=0)
+        place = int((sizes > sizes[self.worst.cluster]).sum())
+        return replace(self, worst=self.worst._replace(cluster=place))
+
+    @property
+    def advised(self) -> int:
+        """Rounds after which it may be at rest, if it goes on to slow down as between checks."""
+        made = self.rounds
+        first, last = self.values["movement"][[0, -1]]
+        before, now = (math.log(max(*check[2:], 1.0) / MOVED[0]) for check in (first, last))
+        more = 3.0 * made
+        if now < before:
+            more = now * (last[0] - first[0]) / (before - now)
+        return 10 * math.ceil(min(max(made + more, 1.5 * made), 10 * made) / 10)
 
 
 class Cause(NamedTuple):
@@ -199,17 +240,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             "posterior.correspondence_frame(), shows which clusters these are",
         )
     if polish is not None and polish.still_moving:
-        more = 4 * polish.rounds
-        limit = ", when a silo had sent its default maximum (50 times its table, or a megabyte)"
-        if polish.spent:  # a number has no such limit: one that should do, not several in turn
-            more = max(more, Polish().most)
-        yield Cause(
-            max("care", judge(polish.moved, MOVED), key=LEVELS.index),
-            f"the draws were still moving after {plural(polish.rounds, 'polish round')}"
-            + (limit if polish.spent else ""),
-            f"Set polish to {more} (polishing then takes about {more / polish.rounds:.0f} times as "
-            "long)",
-        )
+        yield _moving(polish)
     if full := [name for name, run in silos.items() if run.full >= FULL]:
         where = f" in {_names(full)}" if len(silos) > 1 else ""
         yield Cause(
@@ -231,6 +262,25 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             f"the traces of {_names(doubted)} had not mixed, or are too short to tell",
             "Use twice the iterations (sampling then takes about twice as long)",
         )
+
+
+def _moving(polish: PolishTrace) -> Cause:
+    """What had not settled, by how much, and how many more rounds may do."""
+    more, worst, moved = polish.advised, polish.worst, plural(polish.rounds, "polish round")
+    moved += ", all that most_bytes allows" if polish.spent else ""
+    if worst is not None:
+        moved += (
+            f"; most of all cluster {worst.cluster}: its share of the rows by {worst.share:+.1%}, "
+            f"{worst.variable} ({worst.parameter}) by {worst.by:+.2g}"
+        )
+    cost = f"takes about {more / polish.rounds:.0f} times as long"
+    if polish.seconds is not None:
+        cost = f"takes about {duration((more - polish.rounds) * polish.seconds)} more"
+    return Cause(
+        max("care", judge(polish.moved, MOVED), key=LEVELS.index),
+        f"the draws were still moving after {moved}",
+        f"Set polish to {more} (polishing then {cost})",
+    )
 
 
 def _names(silos: list[str]) -> str:
@@ -303,20 +353,3 @@ def make_provenance(
         sent=sent,
         answered=answered,
     )
-
-
-def count_bytes(value: Any) -> int:
-    """Return the bytes of what a record says: arrays as they are, numbers in 8, text in UTF-8."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    if isinstance(value, str):
-        return len(value.encode())
-    if is_dataclass(value):
-        parts: Iterable[Any] = [getattr(value, field.name) for field in fields(value)]
-    elif isinstance(value, Mapping):
-        parts = [*value, *value.values()]
-    elif isinstance(value, tuple | list):
-        parts = value
-    else:
-        return 0 if value is None else 8
-    return sum(map(count_bytes, parts))

@@ -20,21 +20,19 @@ import numpy as np
 from pydantic import Field
 from scipy.special import gammaln
 
-from silomix.coordinator.matching.evidence import by_appearance
 from silomix.coordinator.pipeline import assign_rows
-from silomix.families.categorical import sum_by
-from silomix.families.rows import Rows
+from silomix.kernels.arrays import Floats, Ints, Rng, by_appearance, sum_by
 from silomix.messages import SampleLocally
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts
-from silomix.rivals.federation import Options, RivalResult, merge_clusters, open_silos
+from silomix.rivals.federation import Options, RivalResult, merge_clusters, open_silos, sum_clusters
 from silomix.silo.answer import answer
 from silomix.study.settings import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:
     from silomix.families.product import Product
-    from silomix.kernels.arrays import Array, Floats, Ints, Rng
     from silomix.model.reading import Table
+    from silomix.rivals.federation import ClusterSums
     from silomix.silo.local import Silo
     from silomix.silo.store import Kept
 
@@ -158,13 +156,6 @@ class Sweeps(Options):
     budget: Annotated[int, Field(ge=2)] = 2000
 
 
-class BlockCounts(NamedTuple):
-    """Sizes of a silo's clusters, (cluster,), and their sums, (cluster, statistic)."""
-
-    sizes: Ints
-    counts: Array
-
-
 class Model(NamedTuple):
     """Prior of partitions, family, and length of the sampling."""
 
@@ -229,8 +220,8 @@ def block_gibbs(
         odds = by_name[odds]
     family = study.pooled_model.family
     with federation.stage("sample"):
-        blocks: list[BlockCounts] = federation.ask(partial(count_blocks))
-    counts = np.concatenate([part.counts for part in blocks]).astype(np.float64)
+        blocks: list[ClusterSums] = federation.ask(partial(count_blocks))
+    counts = np.concatenate([part.statistics for part in blocks]).astype(np.float64)
     sizes = np.concatenate([part.sizes for part in blocks]).astype(np.float64)
     rng = np.random.default_rng([study.seed, STREAM])
     with federation.stage("group"):
@@ -247,13 +238,11 @@ def block_gibbs(
     return federation.result("block_gibbs", weights, parameters, note)
 
 
-def count_blocks(silo: Silo) -> BlockCounts:
+def count_blocks(silo: Silo) -> ClusterSums:
     """Sample in a silo, and sum up the rows of each cluster of its partition."""
     clusters = answer(SampleLocally(), silo).clusters
     labels = cast("Kept", silo.store.kept).labels  # the answer above has put them there
-    rows = Rows(silo.shard, silo.study.pooled_model.family)
-    sums = rows.sum_statistics(labels, clusters)
-    return BlockCounts(np.bincount(labels, minlength=clusters), sums)
+    return sum_clusters(silo, labels, clusters)
 
 
 def group_blocks(counts: Floats, sizes: Floats, model: Model, rng: Rng) -> tuple[Ints, int]:

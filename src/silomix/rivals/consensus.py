@@ -56,7 +56,7 @@ def cmc(
     alone, and one weight for all of a silo's π; "uniform" equal weights. Each silo samples under
     the prior to the power 1/S. Scott et al. have no clusters to match: silomix's matching comes
     first. How a mixture's parameters become coordinates is in `silomix.rivals.consensus`, and for
-    "independent" in `silomix.paper.aggregations`.
+    "independent" in `silomix.paper.methods`.
 
     In Scott et al. all silos share one θ. Weights of clusters that differ between silos are not
     such a θ: their average by precision is not the weight over all rows, and its intervals are
@@ -87,7 +87,7 @@ def product(table: Table, silo: str | None = None, **settings: Any) -> RivalResu
     The parametric product of Neiswanger, Wang and Xing (2014) with Dirichlet densities, fitted by
     moments, in place of Gaussian ones, whose tails cross 0 and 1. Only level probabilities are
     multiplied: a silo's weights are its own, so those over all rows are the silos' added up. Both
-    are in `silomix.coordinator.aggregation.densities`.
+    are in `silomix.coordinator.aggregation`.
 
     Parameters
     ----------

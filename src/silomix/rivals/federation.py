@@ -11,20 +11,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from silomix.api import gather_assignment
-from silomix.coordinator.pipeline import CountingSilos
 from silomix.errors import DataError, SettingsError
-from silomix.families.categorical import one_hot, sum_by
-from silomix.kernels.arrays import Floats, Ints, Reals
+from silomix.families.categorical import one_hot
+from silomix.families.rows import Rows
+from silomix.kernels.arrays import Array, Floats, Ints, Reals, sum_by
+from silomix.messages.progress import CountingSilos
 from silomix.model.reading import Table, read_table
-from silomix.model.sentences import at_least, quoted
+from silomix.model.sentences import at_least, cores, quoted
 from silomix.model.table import load
 from silomix.silo.local import Silo, split_silos
 from silomix.study import Study, make_study
 from silomix.study.roster import read_roster
-from silomix.study.validation import Record, cores
+from silomix.study.validation import Record
 from silomix.transports.in_process import InProcess
 
 # Keywords of `silomix.fit` about columns.
@@ -197,8 +197,22 @@ def open_silos(
     return Federation(study, silos, tally, roster.places, cores(threads), sent)
 
 
+class ClusterSums(NamedTuple):
+    """Rows of a silo's clusters, (cluster,), and their sums, (cluster, statistic)."""
+
+    sizes: Ints
+    statistics: Array
+
+
+def sum_clusters(silo: Silo, labels: Ints, clusters: int) -> ClusterSums:
+    """Sizes and sums of the clusters of a silo's rows, given their labels: (row,)."""
+    rows = Rows(silo.shard, silo.study.pooled_model.family)
+    sums = rows.sum_statistics(labels, clusters)
+    return ClusterSums(np.bincount(labels, minlength=clusters), sums)
+
+
 def keep_labels(silo: Silo, labels: Ints, clusters: int) -> Ints:
-    """Let a silo keep its rows' clusters, (row,); return the cluster sizes: (cluster,)."""
+    """Keep a silo's clusters of its rows, (row,), in its store; their sizes: (cluster,)."""
     silo.store.assign(np.eye(clusters, dtype=np.float32)[labels])
     return np.bincount(labels, minlength=clusters)
 
@@ -209,27 +223,6 @@ class Options(Record):
     def __init__(self, *values: Any, **settings: Any) -> None:
         names = list(type(self).model_fields)[: len(values)]
         super().__init__(**dict(zip(names, values, strict=True)), **settings)
-
-
-class Levels(NamedTuple):
-    """Categories and their prior.
-
-    Attributes
-    ----------
-    offsets : (variable + 1,), index of each variable's first level; prior : (level,), shapes.
-    """
-
-    offsets: Ints
-    prior: Floats
-
-    def evidence(self, counts: Floats) -> Floats:
-        """Log evidence ln p(cells), probabilities integrated out: (...,) from (..., level)."""
-        totals, sizes = (
-            np.add.reduceat(n, self.offsets[:-1], axis=-1) for n in (counts, self.prior)
-        )
-        rise = gammaln(self.prior + counts) - gammaln(self.prior)
-        fall = gammaln(sizes + totals) - gammaln(sizes)
-        return np.asarray(rise.sum(axis=-1) - fall.sum(axis=-1))
 
 
 class Points(NamedTuple):

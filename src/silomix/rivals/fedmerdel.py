@@ -27,16 +27,9 @@ import numpy as np
 from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln, softmax, xlogy
 
-from silomix.coordinator.matching.evidence import by_appearance
-from silomix.families.categorical import draw_levels, level_totals, sum_by
-from silomix.rivals.federation import (
-    Levels,
-    Options,
-    keep_labels,
-    merge_clusters,
-    open_silos,
-    points_of,
-)
+from silomix.families.categorical import draw_levels, level_totals
+from silomix.kernels.arrays import Floats, Ints, Rng, by_appearance, sum_by
+from silomix.rivals.federation import Options, keep_labels, merge_clusters, open_silos, points_of
 from silomix.rivals.kmeans_kmodes import k_modes
 from silomix.silo.partition import log_allocation_prior
 from silomix.study.settings import Count, CountFromZero, Positive
@@ -44,17 +37,14 @@ from silomix.study.settings import Count, CountFromZero, Positive
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.model.reading import Table
     from silomix.rivals.federation import Points, RivalResult
     from silomix.silo.local import Silo
 
 STREAM = 0x66656D
 SILO, MERGES, DRAWS = 0, 1, 2  # branches of the random stream
-
 START_PASSES = 10
 NOBODY = 1e-3  # a component with fewer rows than this is empty
-
 # A random search ends after so many rejected pairs in a row for each component to begin with.
 REJECTIONS = 10
 
@@ -172,7 +162,7 @@ def fedmerdel(
     search, merging = search or Search(), merging or Merging()
     federation = open_silos(table, silo, knows="categories", unused=settings, **settings)
     seed = federation.study.seed
-    levels = profile_of(federation.study.table_schema.offsets, search)
+    levels = Levels.of(federation.study.table_schema.offsets, search)
     with federation.stage("local"):
         local = federation.ask(partial(fit_locally, search, merging.pairs))
     with federation.stage("merge"):
@@ -194,12 +184,32 @@ def fedmerdel(
     return federation.result("fedmerdel", weights, probabilities, note)
 
 
-def profile_of(offsets: Ints, search: Search) -> Levels:
-    """Levels with their prior: e_q = β, or by default 1/K_q, which sums to one."""
-    if search.beta is not None:
-        return Levels(offsets, np.full(int(offsets[-1]), search.beta))
-    sizes = np.diff(offsets)
-    return Levels(offsets, np.repeat(1.0 / sizes, sizes))
+class Levels(NamedTuple):
+    """Categories and their prior.
+
+    Attributes
+    ----------
+    offsets : (variable + 1,), index of each variable's first level; prior : (level,), shapes.
+    """
+
+    offsets: Ints
+    prior: Floats
+
+    @classmethod
+    def of(cls, offsets: Ints, search: Search) -> Levels:
+        """Levels with their prior: e_q = β, or by default 1/K_q, which sums to one."""
+        sizes = np.diff(offsets)
+        shapes = 1.0 / sizes if search.beta is None else np.full(len(sizes), search.beta)
+        return cls(offsets, np.repeat(shapes, sizes))
+
+    def evidence(self, counts: Floats) -> Floats:
+        """Log evidence ln p(cells), probabilities integrated out: (...,) from (..., level)."""
+        totals, sizes = (
+            np.add.reduceat(n, self.offsets[:-1], axis=-1) for n in (counts, self.prior)
+        )
+        rise = gammaln(self.prior + counts) - gammaln(self.prior)
+        fall = gammaln(sizes + totals) - gammaln(sizes)
+        return np.asarray(rise.sum(axis=-1) - fall.sum(axis=-1))
 
 
 def components_of(local: Sequence[LocalComponents], levels: Levels, alpha: float) -> Components:
@@ -256,7 +266,7 @@ def fit_locally(search: Search, pairs: str, silo: Silo) -> LocalComponents:
 def assign_locally(
     search: Search, components: LocalComponents, groups: Ints, clusters: int, silo: Silo
 ) -> ClusterSizes:
-    """Let a silo keep the cluster of each row's most probable component.
+    """Assign a silo's rows to the clusters of their most probable components.
 
     Parameters
     ----------
@@ -287,11 +297,18 @@ class Fit(NamedTuple):
 
 
 def fit_once(points: Points, search: Search, rng: Rng) -> tuple[Fit, list[float]]:
-    """Fit from one random start; return the fit and the lower bound along the way."""
-    fit, trace = initialise(points, search, rng), list[float]()
+    """Fit from one random start, and the lower bound along the way."""
+    # k-modes labels, then one update with all components equally likely
+    labels, modes = k_modes(points, search.components, START_PASSES, rng)
+    counts = sum_by(labels, points.cells * points.counts[:, None], len(modes))
+    fit, trace = update(points, search, np.zeros(len(modes)), counts), list[float]()
     while len(trace) < search.sweeps:
         previous = fit.bound
-        fit = drop_empty(points, search, settle(points, search, fit, trace))
+        fit = settle(points, search, fit, trace)
+        occupied = fit.members > NOBODY
+        if not occupied.all():
+            r = fit.responsibilities[:, occupied]
+            fit = evaluate(points, search, r / r.sum(axis=1, keepdims=True))
         improved = delete_one(points, search, merge_all(points, search, fit))
         trace.append(improved.bound)
         moved = len(improved.members) != len(fit.members)
@@ -299,13 +316,6 @@ def fit_once(points: Points, search: Search, rng: Rng) -> tuple[Fit, list[float]
         if not moved and fit.bound - previous < search.tolerance:
             break
     return fit, trace
-
-
-def initialise(points: Points, search: Search, rng: Rng) -> Fit:
-    """Initial fit: k-modes labels, then one update with all components equally likely."""
-    labels, modes = k_modes(points, search.components, START_PASSES, rng)
-    counts = sum_by(labels, points.cells * points.counts[:, None], len(modes))
-    return update(points, search, np.zeros(len(modes)), counts)
 
 
 def settle(points: Points, search: Search, fit: Fit, trace: list[float]) -> Fit:
@@ -329,7 +339,7 @@ def responsibilities(points: Points, search: Search, members: Floats, counts: Fl
 
     r_ik ∝ exp(ψ(a + N_k) + Σ_q [ψ(e_q + n_kqx) − ψ(K_q e_q + n_kq·)]), x the row's level.
     """
-    shapes = profile_of(points.offsets, search).prior + counts
+    shapes = Levels.of(points.offsets, search).prior + counts
     profiles = digamma(shapes) - digamma(level_totals(shapes, points.offsets))
     # components as rows: sums over few of them are fast only across contiguous points
     scores = profiles @ points.cells.T + digamma(search.alpha + members)[:, None]
@@ -342,25 +352,16 @@ def evaluate(points: Points, search: Search, r: Floats) -> Fit:
     members, counts = weighted.sum(axis=0), weighted.T @ points.cells
     entropy = -float((points.counts @ xlogy(r, r)).sum())
     prior = log_allocation_prior(members, search.components, search.alpha)
-    evidence = profile_of(points.offsets, search).evidence(counts)
+    evidence = Levels.of(points.offsets, search).evidence(counts)
     bound = prior + float(evidence.sum()) + entropy
     return Fit(r, members, counts, entropy, bound)
-
-
-def drop_empty(points: Points, search: Search, fit: Fit) -> Fit:
-    """Remove components without rows."""
-    occupied = fit.members > NOBODY
-    if occupied.all():
-        return fit
-    r = fit.responsibilities[:, occupied]
-    return evaluate(points, search, r / r.sum(axis=1, keepdims=True))
 
 
 def merge_all(points: Points, search: Search, fit: Fit) -> Fit:
     """Merge the two components whose merge raises the bound most, until none does."""
     while len(fit.members) > 1:
         lost = entropy_lost(points, fit.responsibilities)
-        levels = profile_of(points.offsets, search)
+        levels = Levels.of(points.offsets, search)
         gains = Components(fit.members, fit.counts, lost, levels, search.alpha).gains()
         a, b = np.unravel_index(gains.argmax(), gains.shape)
         if gains[a, b] <= 0:

@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.families.categorical import sum_by
-from silomix.families.rows import Rows
-from silomix.rivals.federation import keep_labels, open_silos, points_of
+from silomix.kernels.arrays import Array, Floats, Ints, Rng, sum_by
+from silomix.rivals.federation import keep_labels, open_silos, points_of, sum_clusters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from silomix.kernels.arrays import Array, Floats, Ints, Rng
     from silomix.model.reading import Table
     from silomix.model.schema import Shard
-    from silomix.rivals.federation import Federation, Points, RivalResult
+    from silomix.rivals.federation import ClusterSums, Federation, Points, RivalResult
     from silomix.silo.local import Silo
 
 MEANS, MODES = 0x6B6D65, 0x6B6D6F  # random streams
@@ -59,13 +57,6 @@ class LocalModes(NamedTuple):
 
     modes: Ints
     sizes: Ints
-
-
-class NearCentres(NamedTuple):
-    """Rows of a silo near each centre, (centre,), and their sums, (centre, statistic)."""
-
-    sizes: Ints
-    statistics: Array
 
 
 class Steps(NamedTuple):
@@ -190,7 +181,7 @@ def _federate(name: str, federation: Federation, steps: Steps) -> RivalResult:
     with federation.stage("rounds"):
         centres, done = exchange(federation, steps)
     with federation.stage("assign"):
-        near: list[NearCentres] = federation.ask(partial(assign, steps.nearest, centres))
+        near: list[ClusterSums] = federation.ask(partial(assign, steps.nearest, centres))
     sizes, sums = (np.add.reduce(part, dtype=np.float64) for part in zip(*near, strict=True))
     parameters = family.from_moments(family.means(sums)[0])
     weights = sizes / sizes.sum()
@@ -226,12 +217,11 @@ def cluster_centres(answers: Sequence[Any], steps: Steps, rng: Rng) -> Array:
     return np.unique(min(tried, key=itemgetter(0))[1], axis=0)
 
 
-def assign(nearest: Callable[..., Ints], centres: Array, silo: Silo) -> NearCentres:
-    """Let a silo keep its rows' nearest centres, and sum the rows of each."""
+def assign(nearest: Callable[..., Ints], centres: Array, silo: Silo) -> ClusterSums:
+    """Assign a silo's rows to their nearest centres, and sum the rows of each."""
     labels = nearest(centres, silo)
-    rows = Rows(silo.shard, silo.study.pooled_model.family)
-    sums = rows.sum_statistics(labels, len(centres))
-    return NearCentres(keep_labels(silo, labels, len(centres)), sums)
+    keep_labels(silo, labels, len(centres))
+    return sum_clusters(silo, labels, len(centres))
 
 
 def measure(silo: Silo) -> Moments:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.families.categorical import draw_levels, level_totals
-from silomix.kernels.distinct_rows import distinct_rows
+from silomix.kernels.arrays import Floats, Ints, Rng, distinct_rows
 from silomix.rivals.federation import Points, RivalResult, keep_labels, open_silos, points_of
 from silomix.silo.local import sample_locally
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.model.reading import Table
 
 STEPS = 20_000

@@ -15,8 +15,8 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError, as_logged, hiding_cells
-from silomix.families.categorical import sum_by
-from silomix.kernels.random_numbers import chain_key, fold
+from silomix.kernels.arrays import sum_by
+from silomix.kernels.reproducible import chain_key, fold
 from silomix.messages import released_draws
 from silomix.messages.container import digest_record
 from silomix.messages.message_checks import breaches, check_query

@@ -36,7 +36,7 @@ from silomix.errors import CheckpointError
 from silomix.families import make_family
 from silomix.families.rows import CategoryChain, FeatureChain, Plan, prepare
 from silomix.kernels.layout import KeptDraws
-from silomix.kernels.random_numbers import chain_key
+from silomix.kernels.reproducible import chain_key
 from silomix.messages.progress import Progress, Report
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Draws, Schedule

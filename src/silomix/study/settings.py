@@ -407,9 +407,9 @@ class DensityProduct(Aggregation):
 
 
 MATCHINGS.register(Evidence, "silomix.coordinator.matching.greedy:match_by_evidence")
-SOLVERS.register(Lbfgs, "silomix.coordinator.aggregation.vcmc:lbfgs")
-AGGREGATIONS.register(Vcmc, "silomix.coordinator.aggregation.vcmc:maximise_elbo")
-AGGREGATIONS.register(DensityProduct, "silomix.coordinator.aggregation.densities:draw_product")
+SOLVERS.register(Lbfgs, "silomix.coordinator.aggregation:lbfgs")
+AGGREGATIONS.register(Vcmc, "silomix.coordinator.aggregation:maximise_elbo")
+AGGREGATIONS.register(DensityProduct, "silomix.coordinator.aggregation:draw_product")
 
 
 class Polish(Record):
@@ -419,7 +419,9 @@ class Polish(Record):
     ----------
     rounds : how many, or until: they stop when the draws no longer move and their effective
         sample size is large enough.
-    most : maximum rounds under until; fewer where a silo would send too much.
+    most : maximum rounds under until.
+    most_bytes : What a silo may send under until: tables (fifty times the smallest, a megabyte at
+        least), any (default of fit), or bytes, 4 a number. Fewer chains come before fewer rounds.
     inner_sweeps : sweeps inside a silo in each round.
     chains : minimum parallel chains. Many need fewer rounds, few send fewer bytes.
     """
@@ -428,6 +430,7 @@ class Polish(Record):
 
     rounds: Literal["until"] | CountFromZero = "until"
     most: Count = 200
+    most_bytes: Literal["tables", "any"] | Count = keyword("tables", derived=True)
     inner_sweeps: Count = 2
     chains: Annotated[int, Field(ge=2, le=LARGEST_WHOLE_NUMBER)] = 64
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections import Counter
@@ -15,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from silomix.errors import SettingsError
-from silomix.model.sentences import at_least, did_you_mean
+from silomix.model.sentences import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -279,12 +278,3 @@ def check_roster(names: tuple[str, ...]) -> tuple[str, ...]:
             pair = f"{quote(name)} and {quote(next_name)}"
             raise rule(f"lists {pair}, the same file name on some computers; rename one of them")
     return names
-
-
-def cores(threads: int | None) -> int:
-    """Number of threads: those requested, or all cores that this process may use."""
-    if threads is not None:
-        return at_least("threads", threads, 1)
-    if hasattr(os, "sched_getaffinity"):  # a container or a scheduler may allow fewer than exist
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

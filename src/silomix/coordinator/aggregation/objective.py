@@ -20,6 +20,11 @@ Where silos lack clusters neither is a bound: the Jacobians are then not square.
 An oracle gives the data term for all silos together, and its gradient in (λ, μ), at any number of
 points. Two of them, the same number to rounding: `contingency` asks every silo once how often each
 distinct row occurs, `federated` asks every silo each time and adds up.
+
+The space of the weights is a product of simplices over the silos. A point is (silo, block): block 0
+is λ, over all silos; block 1 + c is μ_c, over the silos that hold cluster c. `held` (silo, block)
+says which entries a block has; the others are zero. Several points at once are (start, silo,
+block). With a floor, every entry that a block has is at least the floor.
 """
 
 from __future__ import annotations
@@ -31,9 +36,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from silomix.coordinator.aggregation.simplex import blocks_held, join, split
 from silomix.errors import PolicyRefusal
-from silomix.kernels.distinct_rows import distinct_rows, row_table
+from silomix.kernels.arrays import Bools, Floats, Rng, distinct_rows
+from silomix.kernels.layout import row_table
 from silomix.kernels.likelihood import expected_counts
 from silomix.messages import CountDistinctRows, LogLikelihood, LogLikelihoodReply
 from silomix.messages.released_draws import mean_log_likelihood, mix, mix_gradient
@@ -42,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from silomix.families.product import Product
-    from silomix.kernels.arrays import Bools, Floats
     from silomix.messages import DistinctRows, ShareReleases, Silos
     from silomix.messages.released_draws import Expected
     from silomix.model.draws import MatchedDraws
@@ -52,11 +56,13 @@ if TYPE_CHECKING:
 
 # of a difference quotient, in an aggregation weight
 STEP = 1e-5
+# stands for zero under a logarithm
+TINY = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What is maximised.
+    """The relaxed ELBO, as a function of aggregation weights.
 
     Attributes
     ----------
@@ -77,7 +83,7 @@ class Objective:
 
     @property
     def held(self) -> Bools:
-        """Which entries the points have: (silo, block), see `coordinator.aggregation.simplex`."""
+        """Which entries the points have: (silo, block), as points have."""
         return blocks_held(self.matched.held)
 
 
@@ -95,7 +101,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(objective: Objective, points: Floats) -> Evaluation:
-    """Return the relaxed ELBO and its gradient at points (start, silo, block)."""
+    """Relaxed ELBO and its gradient at points (start, silo, block)."""
     data = objective.oracle(objective.matched, objective.first, *split(points))
     prior = log_prior(objective, points)
     determinant = log_determinants(objective, points)
@@ -104,7 +110,7 @@ def evaluate(objective: Objective, points: Floats) -> Evaluation:
 
 
 def log_prior(objective: Objective, points: Floats) -> Evaluation:
-    """Return mean_t log p(θ̂_t), of the weights and of every cluster, and its gradient."""
+    """Mean over draws of log p(θ̂_t), of the weights and of every cluster, and its gradient."""
     matched, alpha, family = objective.matched, objective.alpha, objective.family
     clusters = matched.held.shape[1]
     values, gradients = [], []
@@ -120,7 +126,7 @@ def log_prior(objective: Objective, points: Floats) -> Evaluation:
 
 
 def log_determinants(objective: Objective, points: Floats) -> Evaluation:
-    """Return the log-determinant terms and their gradient."""
+    """Log-determinant terms and their gradient."""
     held = objective.held
     factors = determinant_factors(objective)
     positive = np.where(held, points, 1.0)
@@ -128,7 +134,7 @@ def log_determinants(objective: Objective, points: Floats) -> Evaluation:
 
 
 def determinant_factors(objective: Objective) -> Floats:
-    """Return what multiplies each block's sum of log weights: (block,)."""
+    """Coefficient of each block's sum of log weights: (block,)."""
     silos, clusters = objective.matched.held.shape
     family = objective.family
     if objective.log_determinant == "literal":
@@ -150,7 +156,7 @@ def contingency(silos: Silos, family: Product, threads: int = 1) -> Oracle:
 
 
 def of_rows(family: Product, expected: Expected) -> Oracle:
-    """Return an oracle on rows that are all here, by what they are `expected` to add up to."""
+    """Oracle on rows that are all here, by their `expected` sums."""
     return lambda matched, _, weights, profiles: LogLikelihoodReply(
         *mean_log_likelihood(matched, weights, profiles, family, expected)
     )
@@ -163,7 +169,7 @@ def by_differences(
     family: Product,
     value: Callable[[Floats, Floats], float],
 ) -> LogLikelihoodReply:
-    """Return a mean log-likelihood at points, and its gradient by difference quotients.
+    """Mean log-likelihood at points, and its gradient by difference quotients.
 
     The aggregation weights are few, so that no derivative is asked of whoever wrote it.
 
@@ -187,7 +193,7 @@ def by_differences(
 
 
 def federated(silos: Silos, share: ShareReleases) -> Oracle:
-    """Return an oracle that asks every silo each time: sums over rows move, and no row.
+    """Oracle that asks every silo each time: sums over rows move, and no row.
 
     The silos are shown the releases once; the questions then carry points alone.
     """
@@ -214,3 +220,93 @@ def federated(silos: Silos, share: ShareReleases) -> Oracle:
         )
 
     return ask
+
+
+def join(weights: Floats, profiles: Floats) -> Floats:
+    """Make points of λ (…, silo) and μ (…, silo, cluster)."""
+    return np.concatenate([weights[..., None], profiles], axis=-1)
+
+
+def split(points: Floats) -> tuple[Floats, Floats]:
+    """Weights λ (…, silo) and μ (…, silo, cluster) of points."""
+    return np.ascontiguousarray(points[..., 0]), np.ascontiguousarray(points[..., 1:])
+
+
+def blocks_held(held: Bools) -> Bools:
+    """Entries of the blocks, given which silo holds which cluster: (silo, block)."""
+    return np.concatenate([np.ones((len(held), 1), dtype=bool), held], axis=1)
+
+
+def room(held: Bools, floor: float) -> Floats:
+    """Remainder of each block above the floor: (block,)."""
+    return 1.0 - floor * held.sum(axis=0)
+
+
+def project(points: Floats, held: Bools, floor: float = 0.0) -> Floats:
+    """Nearest points of the space, block by block.
+
+    By sorting: Duchi, Shalev-Shwartz, Singer and Chandra (2008), figure 1. A floor moves the
+    origin and leaves a smaller simplex.
+    """
+    ranks = np.arange(1, len(held) + 1)[:, None]
+    present = ranks <= held.sum(axis=0)
+    above = np.where(held, points - floor, -np.inf)
+    descending = np.where(present, -np.sort(-above, axis=-2), 0.0)
+    excess = np.cumsum(descending, axis=-2) - room(held, floor)
+    positive = np.sum(present & (descending * ranks > excess), axis=-2, keepdims=True)
+    threshold = np.take_along_axis(excess, positive - 1, axis=-2) / positive
+    return np.where(held, np.maximum(above - threshold, 0.0) + floor, 0.0)
+
+
+def softmax(logs: Floats, held: Bools, floor: float = 0.0) -> Floats:
+    """Points floor + (1 − n floor) softmax(logs), n the entries of a block."""
+    masked = np.where(held, logs, -np.inf)
+    masses = np.exp(masked - masked.max(axis=-2, keepdims=True))
+    shares = masses / masses.sum(axis=-2, keepdims=True)
+    return np.where(held, floor + room(held, floor) * shares, 0.0)
+
+
+def softmax_inverse(points: Floats, held: Bools, floor: float = 0.0) -> Floats:
+    """Logs that `softmax` turns into these points; zero where a block has no entry."""
+    shares = np.where(held, (points - floor) / room(held, floor), 1.0)
+    return np.log(np.maximum(shares, TINY))
+
+
+def softmax_gradient(gradient: Floats, points: Floats, held: Bools, floor: float = 0.0) -> Floats:
+    """Carry a gradient in the points over to one in their logs: J^T g, J = (diag p − p p^T)."""
+    left = room(held, floor)
+    shares = np.where(held, (points - floor) / left, 0.0)
+    mean = np.sum(shares * gradient, axis=-2, keepdims=True)
+    return left * shares * (gradient - mean)
+
+
+def hypercube(count: int, held: Bools, rng: Rng) -> Floats:
+    """Points spread evenly over the space: (start, silo, block).
+
+    A Latin hypercube (McKay, Beckman and Conover, 1979), pushed through the Rosenblatt map in
+    closed form of Fendler et al. (2026), section 4.4: a block of n entries takes n − 1
+    coordinates, and each point alone is uniform on its simplices.
+    """
+    from scipy.stats import qmc  # late: it takes half a second to import
+
+    entries = held.sum(axis=0)
+    points = np.zeros((count, *held.shape))
+    coordinates = int((entries - 1).sum())
+    design = np.zeros((count, 0))
+    if coordinates:
+        design = qmc.LatinHypercube(coordinates, seed=rng).random(count)
+    parts = np.split(design, np.cumsum(entries - 1)[:-1], axis=1)
+    for block, part in enumerate(parts):
+        points[:, held[:, block], block] = rosenblatt(part)
+    return points
+
+
+def rosenblatt(uniforms: Floats) -> Floats:
+    """Turn uniforms (point, n − 1) into points of a simplex of n entries, uniform on it.
+
+    m_i = (1 − m_1 − … − m_{i−1}) (1 − (1 − u_i)^{1/(n − i)}); the last takes the rest.
+    """
+    count, free = uniforms.shape
+    kept = (1.0 - uniforms) ** (1.0 / np.arange(free, 0, -1))
+    left = np.concatenate([np.ones((count, 1)), np.cumprod(kept, axis=1)], axis=1)
+    return np.concatenate([left[:, :-1] * (1.0 - kept), left[:, -1:]], axis=1)

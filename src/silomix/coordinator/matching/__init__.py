@@ -2,10 +2,17 @@
 
 A matching is a function that returns the group of each local cluster of a `MatchingProblem`; it is
 registered in `silomix.study.MATCHINGS`.
+
+How sure it is comes from sampled groupings: block Gibbs over the local clusters (the merge step of
+SNOB: Zuanetti et al., 2019). A grouping's probability is proportional to the product over its
+groups of Γ(blocks in it) and their evidence, times the odds of each join; no group has two blocks
+of one silo. A sweep draws the group of each block given all others', by one uniform number; then
+two blocks of every silo that has two may exchange their groups.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,23 +20,31 @@ import numpy as np
 
 from silomix.coordinator.matching import greedy
 from silomix.coordinator.matching.evidence import (
-    MOST_LOCAL_CLUSTERS,
+    DriftEvidence,
+    LocalClusters,
     MatchingProblem,
-    Profile,
-    co_occurrence,
     group_under_drift,
     local_clusters,
+    sum_blocks,
 )
+from silomix.kernels.arrays import Array, Bools, Floats, Ints, Rng, by_appearance
+from silomix.kernels.reproducible import kernel
 from silomix.model.draws import Correspondence
 from silomix.study.settings import MATCHINGS
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
     from silomix.model.schema import PooledModel
     from silomix.study.settings import Matching
 
 __all__ = ["MatchingProblem", "match"]
+
+# with more local clusters, the confidence is not computed
+MOST_LOCAL_CLUSTERS = 2000
+# sweeps dropped, and sweeps counted
+BURN_IN, SWEEPS = 50, 250
+# sets of blocks whose gains are remembered
+MOST_KNOWN = 2000
 
 
 def match(
@@ -61,48 +76,210 @@ def match(
     kappa : (variable,), how alike the silos' profiles are; None without drift.
     """
     clusters = local_clusters(releases)
-    profile = Profile(model.family)
+    evidence = DriftEvidence(model.family)
     for_matching, for_confidence = np.random.default_rng(model.seed).spawn(2)
     limit = greedy.folding_limit(settings.absorb)
     # a silo's stray rows are its own affair: how silos differ says nothing about them
-    own = greedy.absorb_groups(
-        clusters, np.arange(len(clusters.silo)), profile, limit=min(greedy.STRAY_ROWS, limit)
+    start = greedy.absorb_groups(
+        clusters, np.arange(len(clusters.silo)), evidence, limit=min(greedy.STRAY_ROWS, limit)
     )
 
     solve = MATCHINGS.function(settings)
-    problem = MatchingProblem(releases, clusters, profile, own, silos, for_matching)
+    problem = MatchingProblem(releases, clusters, evidence, start, silos, for_matching)
     # a matching that knows no drift is asked once: only what follows is judged under it
-    groups = None if settings.by_evidence else solve(problem, settings)
+    fixed = None if settings.by_evidence else solve(problem, settings)
 
-    def find(evidence: Profile) -> Ints:
-        if groups is not None:
-            return groups
+    def find(evidence: DriftEvidence) -> Ints:
+        if fixed is not None:
+            return fixed
         return np.asarray(solve(replace(problem, evidence=evidence), settings))
 
     if drift and len(releases) > 1:
-        found, profile = group_under_drift(clusters, profile, find)
+        groups, evidence = group_under_drift(clusters, evidence, find)
     else:
-        found = find(profile)
+        groups = find(evidence)
     if settings.absorb:
-        found = greedy.absorb_groups(clusters, found, profile, limit=limit)
+        groups = greedy.absorb_groups(clusters, groups, evidence, limit=limit)
     confidence = None
-    if len(found) <= MOST_LOCAL_CLUSTERS:
-        confidence = co_occurrence(clusters, found, profile, for_confidence)
+    if len(groups) <= MOST_LOCAL_CLUSTERS:
+        confidence = co_occurrence(clusters, groups, evidence, for_confidence)
     if settings.absorb and polishes:
-        found, confidence = greedy.split_unions(clusters, found, profile, confidence)
-    found = number_by_rows(found, clusters.sizes)
+        groups, confidence = greedy.split_unions(clusters, groups, evidence, confidence)
+    groups = number_by_rows(groups, clusters.sizes)
     correspondence = Correspondence(
         silos=clusters.names,
-        groups=tuple(found[clusters.silo == silo] for silo in range(len(releases))),
+        groups=tuple(groups[clusters.silo == silo] for silo in range(len(releases))),
         sizes=tuple(release.sizes for release in releases),
         method=settings.method,
         confidence=confidence,
     )
-    return correspondence, profile.kappa
+    return correspondence, evidence.kappa
 
 
 def number_by_rows(groups: Ints, sizes: Ints) -> Ints:
-    """Return groups, (local,), numbered by decreasing rows; of equal ones, the first seen first."""
+    """Groups, (local,), numbered by decreasing rows; of equal ones, the first seen first."""
     _, first, ids = np.unique(groups, return_index=True, return_inverse=True)
     rows = np.bincount(ids, weights=sizes)
     return np.argsort(np.lexsort((first, -rows)))[ids]
+
+
+def co_occurrence(
+    clusters: LocalClusters, groups: Ints, evidence: DriftEvidence, rng: Rng, sweeps: int = SWEEPS
+) -> Floats:
+    """Share of sampled groupings in which each two local clusters share a group.
+
+    The chain starts from `groups`. Clusters of one silo that share a group there were put there on
+    purpose and stay together.
+
+    Parameters
+    ----------
+    clusters : all silos' clusters.
+    groups : (local,)
+    evidence : of what clusters add up to.
+    rng : the chain's randomness.
+    sweeps : how many to count, after the burn-in.
+
+    Returns
+    -------
+    (local, local), ones on the diagonal.
+    """
+    order = clusters.canonical_order()
+    blocks = sum_blocks(clusters, order, by_appearance(groups[order]))
+    state = Grouping(
+        evidence.discount(blocks.counts), by_appearance(blocks.silo), blocks.group, evidence
+    )
+    together = np.zeros((len(blocks.group),) * 2)
+    for sweep in range(BURN_IN + sweeps):
+        state.draw_groups(rng)
+        state.exchange(rng)
+        if sweep >= BURN_IN:
+            together += state.group[:, None] == state.group
+    of_local = np.empty(len(order), dtype=np.int64)
+    of_local[order] = blocks.block
+    return (together / sweeps)[np.ix_(of_local, of_local)]
+
+
+class Grouping:
+    """A grouping of blocks, its groups' evidence, and what each block would add to it.
+
+    Attributes
+    ----------
+    counts : (block, statistic), discounted; silo : (block,), numbered without gaps.
+    group : (block,); there are as many groups as blocks, most of them empty.
+    members : (group,), blocks in each; held : (group, silo), whether it has one of the silo.
+    sums : (group, statistic); values : (group,), their evidence.
+    gains : (group, block), g(n + n_b) − g(n), n the group's sums without the block.
+    """
+
+    def __init__(self, counts: Floats, silo: Ints, group: Ints, evidence: DriftEvidence) -> None:
+        blocks = len(group)
+        self.counts, self.silo, self.group, self.evidence = counts, silo, group.copy(), evidence
+        self.members = np.zeros(blocks, dtype=np.int64)
+        self.held: Bools = np.zeros((blocks, silo.max() + 1), dtype=np.bool_)
+        self.sums, self.values = np.zeros(counts.shape), np.zeros(blocks)
+        self.gains, self.alone = np.zeros((blocks, blocks)), self.score(counts)
+        # a chain that has settled looks at the same few sets of blocks again and again
+        self._known: dict[bytes, tuple[Floats, float, Floats]] = {}
+        self.update(*np.unique(group))
+        by_silo = (np.flatnonzero(silo == place) for place in range(silo.max() + 1))
+        self._of_silo = [own for own in by_silo if len(own) > 1]
+
+    def score(self, sums: Floats) -> Floats:
+        """Log evidence of sums: (...,)."""
+        return np.asarray(self.evidence.of(sums).sum(axis=-1))
+
+    def update(self, *groups: int) -> None:
+        """Bring groups up to date, whose blocks have changed."""
+        for group in groups:
+            inside = self.group == group
+            self.members[group] = inside.sum()
+            self.held[group] = False
+            self.held[group, self.silo[inside]] = True
+            key = inside.tobytes()
+            if key not in self._known:
+                if len(self._known) == MOST_KNOWN:
+                    self._known.clear()
+                total = self.counts[inside].sum(axis=0)
+                value, sign = self.score(total), np.where(inside, -1.0, 1.0)
+                changed = self.score(total + sign[:, None] * self.counts)
+                self._known[key] = total, float(value), sign * (changed - value)
+            self.sums[group], self.values[group], self.gains[group] = self._known[key]
+
+    def draw_groups(self, rng: Rng) -> None:
+        """Draw the group of each block given the others': an occupied one, or a new one."""
+        uniforms, odds, block = rng.random(len(self.group)), self.evidence.log_join_odds, 0
+        state = self.group, self.silo, self.members, self.held, self.gains, self.alone
+        while block < len(uniforms):
+            block, target = next_move(block, uniforms, odds, state)
+            if block < len(uniforms):
+                source, self.group[block] = self.group[block], target
+                self.update(source, target)
+            block += 1
+
+    def exchange(self, rng: Rng) -> None:
+        """Gibbs exchange of the groups of two blocks of every silo.
+
+        By single moves they could swap only by way of a new group. The odds of a swap are the ratio
+        of the evidence, drawn with a logistic threshold; Metropolis would always swap equal blocks,
+        and two silos that do so in each sweep return to the start.
+        """
+        drawn = [(*own[two_of(len(own), rng)], rng.logistic()) for own in self._of_silo]
+        while drawn:
+            a, b, thresholds = map(np.array, zip(*drawn, strict=True))
+            one, other, shift = self.group[a], self.group[b], self.counts[b] - self.counts[a]
+            then = self.score(self.sums[one] + shift) + self.score(self.sums[other] - shift)
+            swaps = np.flatnonzero(then - self.values[one] - self.values[other] > thresholds)
+            if not len(swaps):
+                return
+            first = int(swaps[0])  # the later ones may depend on it
+            self.group[a[first]], self.group[b[first]] = other[first], one[first]
+            self.update(one[first], other[first])
+            drawn = drawn[first + 1 :]
+
+
+def two_of(size: int, rng: Rng) -> list[int]:
+    """Two of 0, 1, …, without replacement, in random order (Floyd)."""
+    a, b = int(rng.integers(0, size - 1)), int(rng.integers(0, size))
+    b = size - 1 if b == a else b
+    return [b, a] if rng.integers(0, 2) == 0 else [a, b]
+
+
+@kernel
+def next_move(
+    first: int, uniforms: Floats, log_join_odds: float, state: tuple[Array, ...]
+) -> tuple[int, int]:
+    """Draw the groups of blocks from `first` on, until one moves: that block, and its new group.
+
+    Parameters
+    ----------
+    uniforms : (block,)
+    state : group, silo, members, held, gains and alone, as in `Grouping`.
+
+    Returns
+    -------
+    The number of blocks, and no group, if none moves.
+    """
+    group, silo, members, held, gains, alone = state
+    choices, masses = np.empty(len(group) + 1, np.int64), np.empty(len(group) + 1)
+    occupied = np.flatnonzero(members)
+    for block in range(first, len(group)):
+        own, n = group[block], 0
+        for other in occupied:
+            if not held[other, silo[block]]:
+                choices[n] = other
+                masses[n] = gains[other, block] + math.log(members[other])
+                n += 1
+        choices[n] = own
+        # alone in its group: odds 1, like an empty group, and no join
+        odds = math.log(members[own] - 1) if members[own] > 1 else -log_join_odds
+        masses[n] = gains[own, block] + odds
+        n += 1
+        if members[own] > 1:
+            choices[n] = members.argmin()
+            masses[n] = alone[block] - log_join_odds
+            n += 1
+        shares = np.exp(masses[:n] - masses[:n].max()).cumsum()
+        chosen = min(np.searchsorted(shares, uniforms[block] * shares[-1], side="right"), n - 1)
+        if choices[chosen] != own:
+            return block, choices[chosen]
+    return len(group), -1

@@ -15,25 +15,22 @@ drifts with one κ that all drifting variables share; the polish learns each κ_
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
-from silomix.coordinator.matching import generic_grouping
-from silomix.families.categorical import sum_by
-from silomix.kernels import grouping
-from silomix.kernels.arrays import Bools, Floats, Ints, Rng
+from silomix.kernels.arrays import Bools, Floats, Ints, Rng, by_appearance, sum_by
+from silomix.kernels.dirichlet_multinomial import gains_above
 from silomix.messages.released_draws import release_medians
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import ModuleType
 
     from silomix.families.product import Product
     from silomix.messages import Release, Silos
 
-    Find = Callable[["Profile"], Ints]
+    Find = Callable[["DriftEvidence"], Ints]
 
 # prior odds of joining under drift, where unlike clusters join more easily, in those without
 JOIN_ODDS = 0.5
@@ -42,10 +39,6 @@ KAPPAS = np.geomspace(10.0, 1000.0, 8)
 TIE = 1e-9
 # how often to look again which variables drift, and to group again
 PASSES = 2
-# with more, the confidence is not computed
-MOST_LOCAL_CLUSTERS = 2000
-# sweeps dropped, and sweeps counted
-BURN_IN, SWEEPS = 50, 250
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +59,7 @@ class LocalClusters:
     counts: Floats
 
     def canonical_order(self) -> Ints:
-        """Return the clusters sorted by silo name, then by what is in them: (local,).
+        """Clusters sorted by silo name, then by what is in them: (local,).
 
         An algorithm that goes through them in this order, and breaks ties by it, gives the
         same answer however the silos are listed and their clusters numbered.
@@ -86,14 +79,8 @@ def local_clusters(releases: list[Release]) -> LocalClusters:
     )
 
 
-def by_appearance(ids: Ints) -> Ints:
-    """Return ids numbered anew, 0, 1, …, in the order in which they first appear."""
-    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse]
-
-
 class Blocks(NamedTuple):
-    """What clusters of one silo in one group add up to: they drift together.
+    """Sums of the clusters of one silo in one group, which drift together.
 
     Attributes
     ----------
@@ -118,8 +105,8 @@ def sum_blocks(clusters: LocalClusters, order: Ints, groups: Ints) -> Blocks:
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
-    """How what clusters add up to becomes evidence.
+class DriftEvidence:
+    """Evidence of what clusters add up to, where silos may differ by κ.
 
     Attributes
     ----------
@@ -132,16 +119,16 @@ class Profile:
     kappa: Floats | None = None
     base: Floats | None = None
 
-    def evidence(self, statistics: Floats) -> Floats:
-        """Return ln p of each group, from discounted sums: (..., variable)."""
+    def of(self, statistics: Floats) -> Floats:
+        """Log probability of each group, from discounted sums: (..., variable)."""
         return self.family.log_evidence(statistics, self.base)
 
     def discount(self, statistics: Floats) -> Floats:
-        """Return what sums of one silo say of the shared parameters: (..., statistic)."""
+        """Sums of one silo, discounted for its drift: (..., statistic)."""
         return statistics if self.kappa is None else self.family.discount(statistics, self.kappa)
 
     def remainder(self, statistics: Floats) -> Floats:
-        """Return what discounting leaves out of the log probability of the rows: (...,)."""
+        """Part of the rows' log probability that discounting leaves out: (...,)."""
         if self.kappa is None:
             return np.zeros(statistics.shape[:-1])
         return np.asarray(self.family.log_remainder(statistics, self.kappa).sum(axis=-1))
@@ -159,42 +146,54 @@ class Profile:
 
     @property
     def log_join_odds(self) -> float:
-        """What each join adds to the log prior of a grouping."""
+        """Term of the log prior of a grouping for each join."""
         return float(np.log(JOIN_ODDS)) if self.drifts.any() else 0.0
 
-    def weigh(self, counts: Floats) -> tuple[ModuleType, Any]:
-        """Return what scores groups, compiled where it can be, and the groups as it takes them.
 
-        Parameters
-        ----------
-        counts : (group, statistic), discounted; joining two changes them in place.
+class Scored:
+    """Groups that may join: what they add up to, and the evidence of that.
+
+    Attributes
+    ----------
+    counts : (group, statistic), discounted; whoever changes them calls `update`.
+    values : (group, variable)
+    room : (group, variable + 1), upper bound, from each variable on, of what a group of categories
+        contributes to the gain of a join. Evidence g of categories is convex, so a variable adds at
+        most r(n_a) + r(n_b), r(n) = ½ g(2n) − g(n), which it attains where the counts are equal.
+    """
+
+    def __init__(self, counts: Floats, evidence: DriftEvidence) -> None:
+        self.counts, self.evidence = counts, evidence
+        groups, variables = len(counts), len(evidence.family.variables)
+        self.values, self.room = np.zeros((groups, variables)), np.zeros((groups, variables + 1))
+        self.update(slice(None))
+
+    def update(self, some: slice) -> None:
+        """Bring the evidence of some groups up to date."""
+        self.values[some] = self.evidence.of(self.counts[some])
+        if self.evidence.family.is_categorical:
+            room = 0.5 * self.evidence.of(2.0 * self.counts[some]) - self.values[some]
+            self.room[some, :-1] = room[:, ::-1].cumsum(axis=1)[:, ::-1]
+
+    def gains_above(
+        self, one: int, others: Ints, start: Floats, floor: Floats, *, best_only: bool
+    ) -> Floats:
+        """Gains of joining one group with others, each with its `start` added: (other,).
+
+        −inf for a gain below its floor, and with `best_only` maybe for one below the largest. Most
+        pairs of categories are given up after a few variables.
         """
-        evidence = np.zeros((len(counts), len(self.family.variables)))
-        if not self.family.is_categorical:
-            return generic_grouping, generic_grouping.Weighed(counts, evidence, self.evidence)
-        starts = self.family.starts
-        room = np.zeros((len(counts), len(starts)))
-        return grouping, grouping.Weighed(counts, evidence, room, self.prior, starts)
-
-    def sample_groupings(self, counts: Floats, silo: Ints, *how: Any) -> Ints:
-        """Count how often two blocks share a group, over sampled groupings: (block, block).
-
-        Parameters
-        ----------
-        counts : (block, statistic), discounted; silo : (block,), numbered without gaps.
-        how : the groups to begin with, sweeps to drop and to count, and the randomness.
-        """
-        given, odds = (counts, silo), self.log_join_odds
-        if not self.family.is_categorical:
-            each = generic_grouping.Blocks(*given, self.evidence, odds)
-            return generic_grouping.sample_groupings(each, *how)
-        alone, starts = self.evidence(counts).sum(axis=1), self.family.starts
-        blocks = grouping.Blocks(*given, alone, self.prior, starts, odds)
-        return grouping.sample_groupings(blocks, *how)
+        family, groups = self.evidence.family, (self.counts, self.values, self.room)
+        if family.is_categorical:
+            prior = self.evidence.prior, family.starts
+            return gains_above(groups, prior, one, others, start, floor, best_only)
+        joint = self.evidence.of(self.counts[one] + self.counts[others])
+        gains = start + (joint - (self.values[one] + self.values[others])).sum(axis=1)
+        return np.where(gains < floor, -np.inf, gains)
 
 
-def drift_profile(clusters: LocalClusters, family: Product, kappa: Floats) -> Profile:
-    """Return the evidence under drift at κ, with the spread of unrelated clusters learned.
+def drift_evidence(clusters: LocalClusters, family: Product, kappa: Floats) -> DriftEvidence:
+    """Evidence under drift at κ, with the spread of unrelated clusters learned.
 
     The local clusters are looked at one by one, each counting (clusters of its silo −
     1)/(clusters of its silo), so that a silo's only cluster, which may differ from others by drift
@@ -202,12 +201,12 @@ def drift_profile(clusters: LocalClusters, family: Product, kappa: Floats) -> Pr
     """
     siblings = np.bincount(clusters.silo)[clusters.silo]
     counts = family.discount(clusters.counts, kappa)
-    return Profile(family, kappa, family.unrelated(counts, (siblings - 1) / siblings))
+    return DriftEvidence(family, kappa, family.unrelated(counts, (siblings - 1) / siblings))
 
 
 @dataclass(frozen=True, eq=False)
 class MatchingProblem:
-    """What a matching may look at, and ask.
+    """Input of a matching, and the silos that it may ask.
 
     Attributes
     ----------
@@ -221,7 +220,7 @@ class MatchingProblem:
 
     releases: Sequence[Release]
     clusters: LocalClusters
-    evidence: Profile
+    evidence: DriftEvidence
     start: Ints
     silos: Silos
     rng: Rng
@@ -237,11 +236,13 @@ class Judged(NamedTuple):
 
     value: float
     groups: Ints
-    profile: Profile
+    evidence: DriftEvidence
 
 
-def group_under_drift(clusters: LocalClusters, plain: Profile, find: Find) -> tuple[Ints, Profile]:
-    """Return the grouping that is most probable with its κ, and the evidence at that κ.
+def group_under_drift(
+    clusters: LocalClusters, plain: DriftEvidence, find: Find
+) -> tuple[Ints, DriftEvidence]:
+    """Grouping that is most probable with its κ, and the evidence at that κ.
 
     A κ is judged by what its joins add to the log probability of all clusters standing alone, so
     that without a join no κ is better than another. Drift, over all its κ, must be more probable
@@ -251,31 +252,31 @@ def group_under_drift(clusters: LocalClusters, plain: Profile, find: Find) -> tu
     ----------
     clusters : all silos' clusters.
     plain : without drift.
-    find : the grouping, (local,), under a profile's evidence.
+    find : the grouping, (local,), under some evidence.
     """
     nowhere = np.full(len(plain.family.variables), np.inf)
-    alike = drift_profile(clusters, plain.family, nowhere)
+    alike = drift_evidence(clusters, plain.family, nowhere)
     same = _judge(clusters, alike, find)
     drifting = [_best_at(clusters, alike, kappa, find) for kappa in KAPPAS]
     of_silo = np.bincount(clusters.silo)
     pairs = (of_silo.sum() ** 2 - (of_silo**2).sum()) // 2  # of clusters of different silos
     # the first join pays its own prior odds: they are not charged twice
-    price = np.log(max(pairs, 1)) + drifting[0].profile.log_join_odds
+    price = np.log(max(pairs, 1)) + drifting[0].evidence.log_join_odds
     # without a pair of silos the two are equal but for rounding
     drifts = logsumexp([found.value for found in drifting]) - price > same.value + TIE
     best = max(drifting, key=lambda found: found.value) if drifts else same
-    return best.groups, best.profile
+    return best.groups, best.evidence
 
 
-def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) -> Judged:
+def _best_at(clusters: LocalClusters, alike: DriftEvidence, kappa: float, find: Find) -> Judged:
     """Group with all variables drifting; then, as long as it helps, with those that do."""
     family = alike.family
-    drifting = drift_profile(clusters, family, np.full(len(family.variables), kappa))
+    drifting = drift_evidence(clusters, family, np.full(len(family.variables), kappa))
     best = now = _judge(clusters, drifting, find)
     for _ in range(PASSES):
         gains = [gain_by_variable(clusters, now.groups, each) for each in (drifting, alike)]
         drifts = family.together(gains[0]) > family.together(gains[1])
-        if not drifts.any() or np.array_equal(drifts, now.profile.drifts):
+        if not drifts.any() or np.array_equal(drifts, now.evidence.drifts):
             break
         chosen = np.repeat(drifts, family.conjugates)
         base = np.where(chosen, drifting.prior, alike.prior)
@@ -287,14 +288,16 @@ def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) 
     return best
 
 
-def _judge(clusters: LocalClusters, profile: Profile, find: Find) -> Judged:
-    groups = find(profile)
-    value = join_gain(clusters, groups, profile) + _log_prior(profile.drifts[profile.family.leads])
-    return Judged(value, groups, profile)
+def _judge(clusters: LocalClusters, evidence: DriftEvidence, find: Find) -> Judged:
+    groups = find(evidence)
+    value = join_gain(clusters, groups, evidence) + _log_prior(
+        evidence.drifts[evidence.family.leads]
+    )
+    return Judged(value, groups, evidence)
 
 
 def _log_prior(drifts: Bools) -> float:
-    """Return the log prior of which variables drift, (variable,), and how much.
+    """Log prior of which variables drift, (variable,), and how much.
 
     Half is on no drift at all, a quarter on drift in all variables; otherwise the share of
     variables that drift is uniform beforehand. The value they share is uniform on `KAPPAS`.
@@ -305,8 +308,8 @@ def _log_prior(drifts: Bools) -> float:
     return float(np.log(0.25 / len(KAPPAS)) + pattern)
 
 
-def join_gain(clusters: LocalClusters, groups: Ints, profile: Profile) -> float:
-    """Return the log probability of a grouping less that of every block by itself.
+def join_gain(clusters: LocalClusters, groups: Ints, evidence: DriftEvidence) -> float:
+    """Log probability of a grouping less that of every block by itself.
 
     A block is what clusters of one silo in one group add up to.
     """
@@ -314,46 +317,14 @@ def join_gain(clusters: LocalClusters, groups: Ints, profile: Profile) -> float:
     members = np.bincount(blocks.group)
     members = members[members > 0]
     joins = members.sum() - len(members)
-    prior = gammaln(members).sum() + joins * profile.log_join_odds
-    return float(gain_by_variable(clusters, groups, profile).sum() + prior)
+    prior = gammaln(members).sum() + joins * evidence.log_join_odds
+    return float(gain_by_variable(clusters, groups, evidence).sum() + prior)
 
 
-def gain_by_variable(clusters: LocalClusters, groups: Ints, profile: Profile) -> Floats:
-    """Return the evidence of the groups less that of their blocks: (variable,)."""
+def gain_by_variable(clusters: LocalClusters, groups: Ints, evidence: DriftEvidence) -> Floats:
+    """Evidence of the groups less that of their blocks: (variable,)."""
     blocks = sum_blocks(clusters, np.arange(len(groups)), groups)
-    counts = profile.discount(blocks.counts)
+    counts = evidence.discount(blocks.counts)
     together = sum_by(blocks.group, counts, int(blocks.group.max()) + 1)
-    joined, apart = (profile.evidence(sums).sum(axis=0) for sums in (together, counts))
+    joined, apart = (evidence.of(sums).sum(axis=0) for sums in (together, counts))
     return joined - apart
-
-
-def co_occurrence(
-    clusters: LocalClusters, groups: Ints, profile: Profile, rng: Rng, sweeps: int = SWEEPS
-) -> Floats:
-    """Return how often each two local clusters share a group, over sampled groupings.
-
-    Block Gibbs over the local clusters (the merge step of SNOB: Zuanetti et al., 2019), which
-    starts from `groups`. A grouping's probability is proportional to the product over its
-    groups of Γ(blocks in it) and their profile evidence, as in `evidence_groups`; no group has
-    two blocks of one silo. Clusters of one silo that share a group in `groups` were put
-    there on purpose and stay together.
-
-    Parameters
-    ----------
-    clusters : all silos' clusters.
-    groups : (local,)
-    profile : how counts become evidence.
-    rng : the chain's randomness.
-    sweeps : how many to count, after the burn-in.
-
-    Returns
-    -------
-    (local, local), ones on the diagonal.
-    """
-    order = clusters.canonical_order()
-    found = sum_blocks(clusters, order, by_appearance(groups[order]))
-    counts, silo = profile.discount(found.counts), by_appearance(found.silo)
-    together = profile.sample_groupings(counts, silo, found.group, BURN_IN, sweeps, rng) / sweeps
-    of_local = np.empty(len(order), dtype=np.int64)
-    of_local[order] = found.block
-    return together[np.ix_(of_local, of_local)]

@@ -14,20 +14,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
-from silomix.coordinator.matching.evidence import LocalClusters, Profile, by_appearance, sum_blocks
-from silomix.families.categorical import sum_by
+from silomix.coordinator.matching.evidence import LocalClusters, Scored, sum_blocks
+from silomix.kernels.arrays import Bools, Bytes, Floats, Ints, by_appearance, sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
 
-    from silomix.coordinator.matching.evidence import MatchingProblem
-    from silomix.kernels.arrays import Bools, Bytes, Floats, Ints
+    from silomix.coordinator.matching.evidence import DriftEvidence, MatchingProblem
     from silomix.study import Evidence
 
     # (groups, one, others, floor, best_only=) -> gains, see `apart_gain`
@@ -56,18 +54,16 @@ class Groups:
 
     Attributes
     ----------
-    profile : how counts become evidence.
-    kernels : what scores them: those for categories, or for any family.
-    weighed : what they add up to, discounted for drift, and the evidence of that.
+    evidence : of what clusters add up to.
+    scored : what they add up to, discounted for drift, and the evidence of that.
     rows : (group,)
     held : (group, byte), a bit for each silo: whether it has a cluster in the group.
     silos : (group,), how many silos have.
     by_silo : for each group, the effective counts of each of its silos as they are: (statistic,).
     """
 
-    profile: Profile
-    kernels: ModuleType
-    weighed: Any
+    evidence: DriftEvidence
+    scored: Scored
     rows: Floats
     held: Bytes
     silos: Ints
@@ -75,11 +71,13 @@ class Groups:
 
 
 def match_by_evidence(problem: MatchingProblem, _: Evidence) -> Ints:
-    """Return the groups of `evidence_groups`: (local,)."""
+    """Groups of `evidence_groups`: (local,)."""
     return evidence_groups(problem.clusters, problem.evidence, problem.start)
 
 
-def evidence_groups(clusters: LocalClusters, profile: Profile, start: Ints | None = None) -> Ints:
+def evidence_groups(
+    clusters: LocalClusters, evidence: DriftEvidence, start: Ints | None = None
+) -> Ints:
     """Join the two groups whose evidence rises most, again and again: (local,).
 
     The rise is g(n_a + n_b) − g(n_a) − g(n_b), g the family's log evidence of sums, of categories
@@ -100,10 +98,10 @@ def evidence_groups(clusters: LocalClusters, profile: Profile, start: Ints | Non
         cluster; once the strays of thirteen silos are one, it fits nowhere.
     """
     start = np.arange(len(clusters.silo)) if start is None else start
-    return join_groups(clusters, start, profile, apart_gain)
+    return join_groups(clusters, start, evidence, apart_gain)
 
 
-def join_groups(clusters: LocalClusters, groups: Ints, profile: Profile, gain: Gain) -> Ints:
+def join_groups(clusters: LocalClusters, groups: Ints, evidence: DriftEvidence, gain: Gain) -> Ints:
     """Join groups, the pair with the largest gain first, until no gain is left: (local,).
 
     Ties go to the pair that comes first in the canonical order of the clusters.
@@ -111,33 +109,31 @@ def join_groups(clusters: LocalClusters, groups: Ints, profile: Profile, gain: G
     Parameters
     ----------
     groups : (local,), the groups to begin with.
-    profile : how counts become evidence.
+    evidence : of what clusters add up to.
     gain : rise of the log evidence when one group joins each of some others; −inf where it
         must not, and maybe where it does not count.
     """
     order = clusters.canonical_order()
     joined = by_appearance(groups[order])
-    for one, other, _ in greedy_merges(sum_up(clusters, order, joined, profile), gain):
+    for one, other, _ in greedy_merges(sum_up(clusters, order, joined, evidence), gain):
         joined[joined == other] = one
     back = np.empty_like(joined)
     back[order] = joined
     return back
 
 
-def sum_up(clusters: LocalClusters, order: Ints, start: Ints, profile: Profile) -> Groups:
+def sum_up(clusters: LocalClusters, order: Ints, start: Ints, evidence: DriftEvidence) -> Groups:
     """Sum local clusters, taken in this order, into the groups they start in: (local,)."""
     blocks = sum_blocks(clusters, order, start)
-    counts = sum_by(blocks.group, profile.discount(blocks.counts), 1 + int(start.max()))
+    counts = sum_by(blocks.group, evidence.discount(blocks.counts), 1 + int(start.max()))
     by_silo: list[dict[int, Floats]] = [{} for _ in counts]
     rows = np.bincount(start, weights=clusters.sizes[order]).astype(np.float64)
     held = np.zeros((len(counts), len(clusters.names)), dtype=np.bool_)
     for s, g, own in zip(blocks.silo.tolist(), blocks.group.tolist(), blocks.counts, strict=True):
         by_silo[g][s] = own
         held[g, s] = True
-    kernels, weighed = profile.weigh(counts)
-    kernels.weigh_groups(weighed, 0, len(counts))
     bits, silos = np.packbits(held, axis=1), held.sum(axis=1)
-    return Groups(profile, kernels, weighed, rows, bits, silos, by_silo)
+    return Groups(evidence, Scored(counts, evidence), rows, bits, silos, by_silo)
 
 
 def greedy_merges(groups: Groups, gain: Gain) -> list[tuple[int, int, float]]:
@@ -188,19 +184,19 @@ def join(groups: Groups, one: int, other: int) -> None:
     """Add a group to another, in place."""
     mine, others = groups.by_silo[one], groups.by_silo[other]
     shared = mine.keys() & others.keys()
-    counts = groups.weighed.counts
+    counts = groups.scored.counts
     counts[one] += counts[other]
     if shared:
         counts[one] += joint_discount(groups, one, other)[0]
     groups.by_silo[one] = mine | others | {s: mine[s] + others[s] for s in shared}
-    groups.kernels.weigh_groups(groups.weighed, one, one + 1)
+    groups.scored.update(slice(one, one + 1))
     groups.rows[one] += groups.rows[other]
     groups.held[one] |= groups.held[other]
     groups.silos[one] += groups.silos[other] - len(shared)
 
 
 def joint_discount(groups: Groups, one: int, other: int) -> tuple[Floats, float]:
-    """Return what changes where two groups share silos, whose clusters would drift together.
+    """Change where two groups share silos, whose clusters would drift together.
 
     Returns
     -------
@@ -210,44 +206,45 @@ def joint_discount(groups: Groups, one: int, other: int) -> tuple[Floats, float]
     mine, others = groups.by_silo[one], groups.by_silo[other]
     shared = sorted(mine.keys() & others.keys())
     a, b = np.array([mine[s] for s in shared]), np.array([others[s] for s in shared])
-    discount, remainder = groups.profile.discount, groups.profile.remainder
+    discount, remainder = groups.evidence.discount, groups.evidence.remainder
     counts = discount(a + b) - discount(a) - discount(b)
     left_out = remainder(a + b) - remainder(a) - remainder(b)
     return counts.sum(axis=0), float(left_out.sum())
 
 
 def sharing(groups: Groups, one: int, others: Ints) -> Bools:
-    """Tell which of the others have a silo in common with one group: (other,)."""
+    """Which of the others have a silo in common with one group: (other,)."""
     return np.asarray((groups.held[others] & groups.held[one]).any(axis=1))
 
 
 def apart_gain(groups: Groups, one: int, others: Ints, floor: Floats, *, best_only: bool) -> Floats:
-    """Return the gain of joining each of the others: (other,).
+    """Gain of joining each of the others: (other,).
 
     −inf where a silo is in both, and where the gain does not count: below its floor, (other,), or
     with `best_only` below the largest.
     """
     apart = ~sharing(groups, one, others)
     some = others[apart]
-    prior = membership_gain(groups.silos[one], groups.silos[some]) + groups.profile.log_join_odds
+    prior = membership_gain(groups.silos[one], groups.silos[some]) + groups.evidence.log_join_odds
     gains = np.full(len(others), -np.inf)
-    score = groups.kernels.gains_above
-    gains[apart] = score(groups.weighed, one, some, prior, floor[apart], best_only)
+    gains[apart] = groups.scored.gains_above(one, some, prior, floor[apart], best_only=best_only)
     return gains
 
 
 def membership_gain(one: np.int64, others: Ints) -> Floats:
-    """Return lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,)."""
+    """Gain lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,)."""
     return np.asarray(gammaln(one + others) - gammaln(one) - gammaln(others))
 
 
 def folding_limit(absorb: int) -> float:
-    """Return how many rows a group must have to be left alone; under True no number is enough."""
+    """Rows from which a group is left alone; under True no number is enough."""
     return np.inf if absorb is True else float(absorb)
 
 
-def absorb_groups(clusters: LocalClusters, groups: Ints, profile: Profile, *, limit: float) -> Ints:
-    """Let groups join a group that shares a silo with them, if their profiles do not differ.
+def absorb_groups(
+    clusters: LocalClusters, groups: Ints, evidence: DriftEvidence, *, limit: float
+) -> Ints:
+    """Join groups that share a silo, if their profiles do not differ.
 
     A silo may split a few rows, or half a cluster, off one of its clusters. Among n rows some
     always look apart, so a splinter stays only if all silos of the two groups together say so by a
@@ -260,7 +257,7 @@ def absorb_groups(clusters: LocalClusters, groups: Ints, profile: Profile, *, li
     Parameters
     ----------
     groups : (local,)
-    profile : how counts become evidence.
+    evidence : of what clusters add up to.
     limit : rows, over all silos, from which a group is left alone: one of the two has fewer.
 
     Returns
@@ -268,24 +265,24 @@ def absorb_groups(clusters: LocalClusters, groups: Ints, profile: Profile, *, li
     (local,)
     """
     rows = np.bincount(clusters.silo, weights=clusters.sizes).astype(np.float64)
-    return join_groups(clusters, groups, profile, partial(folding_gain, limit=limit, rows=rows))
+    return join_groups(clusters, groups, evidence, partial(folding_gain, limit=limit, rows=rows))
 
 
 def folding_gain(
     groups: Groups, one: int, others: Ints, _: Floats, *, limit: float, rows: Floats, **__: bool
 ) -> Floats:
-    """Return the gain of joining each of the others; −inf where they must not: (other,).
+    """Gain of joining each of the others; −inf where they must not: (other,).
 
     `rows` is (silo,), how many rows each silo has.
     """
-    counts, evidence = groups.weighed.counts, groups.weighed.evidence
+    counts, values = groups.scored.counts, groups.scored.values
     small = (groups.rows[one] < limit) | (groups.rows[others] < limit)
     gains = np.full(len(others), -np.inf)
     for place in np.flatnonzero(small & sharing(groups, one, others)):
         other = others[place]
         change, remainder = joint_discount(groups, one, other)
-        together = groups.profile.evidence(counts[one] + counts[other] + change).sum()
-        apart = (evidence[one] + evidence[other]).sum()
+        together = groups.evidence.of(counts[one] + counts[other] + change).sum()
+        apart = (values[one] + values[other]).sum()
         # once, however many silos they share
         shared = sorted(groups.by_silo[one].keys() & groups.by_silo[other].keys())
         searched = rows[shared].sum()
@@ -312,7 +309,7 @@ class Union(NamedTuple):
 
 
 def split_unions(
-    clusters: LocalClusters, groups: Ints, profile: Profile, confidence: Floats | None
+    clusters: LocalClusters, groups: Ints, evidence: DriftEvidence, confidence: Floats | None
 ) -> tuple[Ints, Floats | None]:
     """Put clusters that are two others in one into the larger of the two; a polish has to follow.
 
@@ -328,12 +325,12 @@ def split_unions(
     Both, changed: a cluster that was moved is as sure as that it is a mixture of the two.
     """
     blocks = sum_blocks(clusters, np.arange(len(groups)), groups)
-    counts = sum_by(blocks.group, profile.discount(blocks.counts), 1 + int(groups.max()))
+    counts = sum_by(blocks.group, evidence.discount(blocks.counts), 1 + int(groups.max()))
     held = np.zeros((len(counts), len(clusters.names)), dtype=np.bool_)
     held[blocks.group, blocks.silo] = True
     while True:
         alone = np.flatnonzero(held.sum(axis=1) == 1)
-        unions = [find_union(int(group), counts, held, profile) for group in alone]
+        unions = [find_union(int(group), counts, held, evidence) for group in alone]
         best = max(unions, default=None, key=lambda union: union.gain)
         if best is None or best.gain <= 0.0:
             return groups, confidence
@@ -345,8 +342,8 @@ def split_unions(
             confidence = np.where(apart, sure, confidence)
 
 
-def find_union(group: int, counts: Floats, held: Bools, profile: Profile) -> Union:
-    """Return the best mixture of two groups that could be this one, held by one silo.
+def find_union(group: int, counts: Floats, held: Bools, evidence: DriftEvidence) -> Union:
+    """Best mixture of two groups that could be this one, held by one silo.
 
     The silo has neither of the two: it has told them from whatever else it has.
 
@@ -356,18 +353,18 @@ def find_union(group: int, counts: Floats, held: Bools, profile: Profile) -> Uni
     """
     own = counts[group]
     others = np.flatnonzero(held.any(axis=1) & ~(held & held[group]).any(axis=1))
-    alone = profile.evidence(own).sum()
-    near = profile.evidence(counts[others] + own) - profile.evidence(counts[others])
+    alone = evidence.of(own).sum()
+    near = evidence.of(counts[others] + own) - evidence.of(counts[others])
     others = np.sort(others[np.argsort(-near.sum(axis=1), kind="stable")[:NEAREST]])
     pairs = np.array([*combinations(others, 2)], dtype=np.int64).reshape(-1, 2)
     if len(pairs) == 0:
         return Union(-np.inf, group, group)
-    rows = profile.family.known(counts).mean(axis=-1)[pairs]
+    rows = evidence.family.known(counts).mean(axis=-1)[pairs]
     shares = np.stack([SHARES, 1.0 - SHARES], axis=1)
     # as many rows as the two have, in these shares
     most = (rows[:, None] / shares).min(axis=2, keepdims=True)
     mixed = np.einsum("psi,pix->psx", most * shares / rows[:, None], counts[pairs])
-    gains = (profile.evidence(mixed + own) - profile.evidence(mixed)).sum(axis=2) - alone
+    gains = (evidence.of(mixed + own) - evidence.of(mixed)).sum(axis=2) - alone
     pair, share = np.unravel_index(gains.argmax(), gains.shape)
     larger = pairs[pair, shares[share].argmax()]
     return Union(float(gains[pair, share] - np.log(gains.size)), group, int(larger))

@@ -18,8 +18,8 @@ from nvflare.apis.shareable import Shareable, make_reply
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import SilomixError
 from silomix.messages.progress import Progress
+from silomix.model.sentences import cores
 from silomix.study import digest, read_study
-from silomix.study.validation import cores
 from silomix.transports.encoded import AWAY, DEADLINE, STOPPED, EncodedSilos
 from silomix.transports.flare import session
 from silomix.transports.flare.participant import SETTINGS_FILE, read_json, write_json

@@ -24,12 +24,12 @@ from typing import Any
 
 from silomix.errors import FileError, MissingDependency, SettingsError
 from silomix.model.files import OWNERS_FOLDER, replace_file, writing
+from silomix.model.sentences import cores
 from silomix.silo.answer import check_allowed
 from silomix.silo.local import Loaded, Silo, open_site
 from silomix.silo.local import without as leave_out
 from silomix.study import digest, read_study
 from silomix.study.policy import find_policy
-from silomix.study.validation import cores
 
 PROJECT = ORGANISATION = "silomix"
 USER = "coordinator@silomix.org"

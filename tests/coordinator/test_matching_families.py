@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from cases import family_oracles as oracles
 from cases.family_oracles import Category, Count, Number
+from cases.grouping_twins import pair_gains
 from cases.matching_cases import admissible, groupings, smallest_p_value, together
-from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
+from numpy.testing import assert_allclose
 from scipy.special import gammaln, logsumexp
 from statistical.exact import FALSE_ALARM
 
-from silomix.coordinator.matching import generic_grouping
-from silomix.coordinator.matching.evidence import Profile
+from silomix.coordinator.matching import Grouping
+from silomix.coordinator.matching.evidence import DriftEvidence, Scored
 from silomix.families import make_family
-from silomix.kernels import grouping
 from silomix.model.schema import Prior
 
 SILO = np.array([0, 0, 1, 1, 2])
@@ -24,7 +25,7 @@ LEVELS = (Category("a"), Category("b", 3))
 
 def profile_of(kinds):
     schema = oracles.make_shard(kinds, np.zeros((1, len(kinds)))).schema
-    return Profile(make_family(schema, Prior()))
+    return DriftEvidence(make_family(schema, Prior()))
 
 
 def level_counts(seed, blocks):
@@ -36,51 +37,38 @@ def level_counts(seed, blocks):
 
 def test_gains_of_categories_are_those_of_the_kernel(seed):
     profile, counts = profile_of(LEVELS), level_counts(seed, 6)
-    offsets = profile.family.blocks[0].offsets
-    room = np.zeros((6, 3))
-    compiled = grouping.Weighed(counts, np.zeros((6, 2)), room, profile.prior, offsets)
-    ours = generic_grouping.Weighed(counts, np.zeros((6, 2)), profile.evidence)
-    grouping.weigh_groups(compiled, 0, 6)
-    generic_grouping.weigh_groups(ours, 0, 6)
-    assert_allclose(ours.evidence, compiled.evidence, rtol=1e-12, atol=1e-12)
+    groups = Scored(counts, profile)
     others, start = np.arange(1, 6), np.linspace(-0.5, 0.5, 5)
     for floor in (-np.inf, 0.0):
-        given = 0, others, start, np.full(5, floor), False
-        found, expected = (
-            generic_grouping.gains_above(ours, *given),
-            grouping.gains_above(compiled, *given),
-        )
+        found = groups.gains_above(0, others, start, np.full(5, floor), best_only=False)
+        expected = start + pair_gains(counts, profile, 0, others)
         # the kernel gives a pair up only where that saves work
-        expected[expected < floor] = -np.inf
-        assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+        assert_allclose(found[expected >= floor], expected[expected >= floor], rtol=1e-10)
+        assert (found[expected < floor] < floor).all()
     assert np.isfinite(found).any()
 
 
-def some_together(blocks, sampler, chains, seed):
+def some_together(sums, profile, odds, chains, seed):
     """How often each two blocks share a group, at the end of short independent chains."""
-    rng = np.random.default_rng(seed)
-    start = np.arange(len(SILO))
-    return sum(sampler(blocks, start, 10, 1, rng) for _ in range(chains))
+    rng, hits = np.random.default_rng(seed), np.zeros((len(SILO),) * 2, dtype=int)
+    for _ in range(chains):
+        chain = Grouping(sums, SILO, np.arange(len(SILO)), With(profile.family, odds=odds))
+        for _ in range(11):
+            chain.draw_groups(rng)
+            chain.exchange(rng)
+        hits += together(chain.group)
+    return hits
 
 
-@pytest.mark.statistical
-@pytest.mark.parametrize("odds", [pytest.param(0.0, marks=pytest.mark.slow), 1.5])
-def test_groupings_of_categories_have_the_law_of_the_kernel(seed, odds):
-    profile, counts, chains = profile_of(LEVELS), level_counts(seed, len(SILO)), 400
-    alone = profile.evidence(counts).sum(axis=1)
-    prior = profile.prior, profile.family.blocks[0].offsets
-    compiled = grouping.Blocks(counts, SILO, alone, *prior, odds)
-    ours = generic_grouping.Blocks(counts, SILO, profile.evidence, odds)
-    reference = some_together(compiled, grouping.sample_groupings, 20 * chains, seed)
-    found = some_together(ours, generic_grouping.sample_groupings, chains, seed)
-    assert_array_equal(np.diag(found), chains)
-    # the reference has an error of its own, a twentieth of the variance
-    shares = reference / (20 * chains)
-    error = np.sqrt(np.maximum(shares * (1 - shares), 1e-12) / chains * 1.05)
-    apart = np.abs(found / chains - shares)[SILO[:, None] != SILO]
-    limit = stats.norm.isf(FALSE_ALARM / (2 * len(apart)))
-    assert (apart < limit * error[SILO[:, None] != SILO] + 1e-9).all()
-    assert found[0, 1] == found[2, 3] == 0
+@dataclass(frozen=True, eq=False)
+class With(DriftEvidence):
+    """Evidence without drift, but with some odds of joining."""
+
+    odds: float = 0.0
+
+    @property
+    def log_join_odds(self):
+        return self.odds
 
 
 ROWS = [
@@ -124,8 +112,7 @@ def test_groupings_are_those_of_the_enumeration(kinds, odds, seed):
     profile, chains = profile_of(kinds), 400
     rows = [oracles.make_shard(kinds, part[:, : len(kinds)]) for part in ROWS]
     sums = np.array([profile.family.features(shard).sum(axis=0) for shard in rows])
-    blocks = generic_grouping.Blocks(sums, SILO, profile.evidence, odds)
-    hits = some_together(blocks, generic_grouping.sample_groupings, chains, seed)
+    hits = some_together(sums, profile, odds, chains, seed)
     shares = enumerated_shares(kinds, odds)
     assert_allclose(np.diag(shares), 1.0)
     assert smallest_p_value(hits, shares, chains) > FALSE_ALARM

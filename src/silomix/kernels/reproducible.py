@@ -1,8 +1,9 @@
-"""Counter-based random numbers: the same bits from the same key, on every machine.
+"""Basis of all kernels: compilation, threads, and counter-based random numbers.
 
-Every operation is a scalar IEEE operation in a fixed order, even `exp` and `log`: the C library's
-differ in the last bit between machines, and one different bit leads, some sweeps later, to a
-different chain. The readable twin is `tests/cases/sweep_twin.py`.
+Results depend neither on the machine nor on the number of threads. The same key gives the same
+bits: every operation is a scalar IEEE operation in a fixed order, even `exp` and `log`. The C
+library's differ in the last bit between machines, and one different bit leads, some sweeps later,
+to a different chain. The readable twin is `tests/cases/sweep_twin.py`.
 
 numba's disk cache notices changes of a module, not of what it imports: after an edit here, delete
 the cache of `gibbs_sweep` too.
@@ -11,9 +12,17 @@ the cache of `gibbs_sweep` too.
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numba import njit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
 
 U64 = np.uint64
 MASK = 2**64 - 1
@@ -53,6 +62,28 @@ def _ziggurat() -> tuple[np.ndarray, np.ndarray]:
 
 
 EDGES, HEIGHTS = _ziggurat()
+
+
+def kernel(function: Function) -> Function:
+    """Compile without the interpreter lock, cached on disk between runs."""
+    compile_it: Callable[..., Callable[[Function], Function]] = njit
+    return compile_it(nogil=True, cache=True)(function)
+
+
+def ranges(size: int, parts: int, step: int = 1) -> list[tuple[int, int]]:
+    """Cut 0 … size into `parts` ranges that start at multiples of `step`."""
+    steps = -(-size // step)
+    return list(pairwise(min(size, steps * part // parts * step) for part in range(parts + 1)))
+
+
+def split_work(size: int, threads: int, do: Callable[[int, int], object]) -> None:
+    """Call `do(first, last)` on ranges that cover 0 … size, each on its own thread."""
+    parts = max(1, min(threads, size))
+    if parts == 1:
+        do(0, size)
+        return
+    with ThreadPoolExecutor(parts) as pool:
+        list(pool.map(do, *zip(*ranges(size, parts), strict=True)))
 
 
 def fold(key: int, number: int) -> int:
