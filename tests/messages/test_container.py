@@ -97,7 +97,6 @@ class TestRoundTrip:
                 DistinctRows(np.array([[1, 2]], kind), np.array([3]))
                 for kind in (np.uint8, np.uint16, np.uint32)
             ),
-            DistinctRows(np.zeros((0, 3), np.uint8), np.zeros(0, np.int64)),
             *(
                 replace(make_release(study_with(), 0), policy=echo(policy))
                 for policy in PRESETS.values()
@@ -149,6 +148,7 @@ class TestSending:
             DivergenceReply([[1.0, 2.0]]),
             DivergenceReply(np.array([1.0])),
             DistinctRows(np.zeros((1, 1), np.uint8), np.array([1.5])),
+            DistinctRows(np.zeros((0, 3), np.uint8), np.zeros(0, np.int64)),
             DistinctRows(np.zeros((2, 1), np.uint8), np.ones(3, int)),
             DivergenceReply(np.array([[0.0, np.nan]])),
             DivergenceReply(np.array([[0.0, np.inf]])),

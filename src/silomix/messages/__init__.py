@@ -24,6 +24,7 @@ from silomix.messages.container import (
     FLOATS,
     INTEGERS,
     MOST_ROWS,
+    SINGLES,
     STAYS,
     Array,
     Number,
@@ -99,8 +100,6 @@ class Check:
     inside: Annotated[str, Field(max_length=0)] = ""
 
 
-Weights = Annotated[Reals, Array("draw cluster", FLOATS, sums="cluster")]
-Profiles = Annotated[Reals, Array("draw cluster parameter", FLOATS)]
 EchoedPolicy = Annotated[dict[str, Any], AfterValidator(lambda values: echo(Policy(**values)))]
 
 
@@ -134,8 +133,8 @@ class Release:
     mean: Annotated[Floats, Array("cluster statistic")]
     concentration: Annotated[Floats, Array("cluster variable", least=0, most=MOST_ROWS)]
     tier: Tier
-    weights: Weights | None
-    parameters: Profiles | None
+    weights: Annotated[Reals, Array("draw cluster", SINGLES, sums="cluster")] | None
+    parameters: Annotated[Reals, Array("draw cluster parameter", SINGLES)] | None
     diagnostics: ReleasedDiagnostics
     study: Text
     policy: EchoedPolicy = field(default_factory=lambda: echo(OPEN))
@@ -363,8 +362,8 @@ class AssignRows:
         as in Fendler et al. (2026); None to assign by probability.
     """
 
-    weights: Weights
-    parameters: Profiles
+    weights: Annotated[Reals, Array("draw cluster", FLOATS, sums="cluster")]
+    parameters: Annotated[Reals, Array("draw cluster parameter", FLOATS)]
     groups: Annotated[Ints, Array("local_cluster", INTEGERS, 0, MOST_ROWS)] | None = None
 
 

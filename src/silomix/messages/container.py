@@ -28,7 +28,7 @@ from silomix.errors import MessageError
 
 Arrays = dict[str, NDArray[Any]]
 
-FLOATS = ("float32", "float64")
+SINGLES, FLOATS = ("float32",), ("float32", "float64")
 CODES = ("uint8", "uint16", "uint32")
 COUNTS = (*CODES, "uint64")
 INTEGERS = ("int64",)
@@ -38,7 +38,7 @@ NORMALISED = 1e-4
 MOST_ROWS = 10**9
 # Largest likelihood, gradient or cost; sums of smaller numbers stay finite.
 LARGEST = 1e100
-FORMAT, VERSION = "silomix message", 8
+FORMAT, VERSION = "silomix message", 9
 HEAD = "message.json"
 # Metadata of a record's field that is not part of its message.
 STAYS = {"stays": True}
@@ -86,9 +86,11 @@ class Array:
             raise ValueError(f"should be an array of {' or '.join(self.dtypes)}")
         if array.ndim != len(self.axes):
             raise ValueError(f"has {array.ndim} axes instead of {', '.join(self.axes)}")
+        if not array.size:
+            raise ValueError("is empty")
         least, most = (0.0, 1.0 + NORMALISED) if self.sums else (self.least, self.most)
         # not-a-number is in no range; float: no bound is rounded to infinity in single precision
-        if array.size and not (float(array.min()) >= least and float(array.max()) <= most):
+        if not (float(array.min()) >= least and float(array.max()) <= most):
             raise ValueError(
                 f"has values from {array.min():g} to {array.max():g}, outside of {least:g} to "
                 f"{most:g}"

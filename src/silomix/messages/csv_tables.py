@@ -1,4 +1,4 @@
-"""Arrays as CSV tables for people, from which they are read back exactly.
+"""Arrays as CSV tables for people, with every digit of every number.
 
 In most messages each field is one table: the first columns are indices along all axes but the last,
 from 0, and then there is one column for each index along the last; an array of one axis has one
@@ -16,19 +16,18 @@ These are in the study's units, (x − location)/scale; where a study has number
 have the variable's kind, location, scale and transform, and `in_data_units` the mean, the standard
 deviation or the scale in these units.
 
-A table too long for one file is continued in `profile_2.csv` and so on. Numbers are written so that
-they are read back exactly, and texts as in `model.spreadsheet`. Reading is lenient: the reader
-writes the tables again, and compares.
+A table too long for one file is continued in `profile_2.csv` and so on. A number is written with
+the fewest digits that no other number has, and a text as in `model.spreadsheet`. Tables are never
+read: whoever reads a message writes its tables again, and compares (`silomix.messages.folder`).
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from itertools import chain, count, groupby
+from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -42,15 +41,12 @@ from silomix.kernels.arrays import Ints
 from silomix.messages import Check, Release
 from silomix.messages.container import PLACE_IN_LIST, Arrays, declared_arrays
 from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Variable
-from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
+from silomix.model.spreadsheet import for_spreadsheet
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
     from silomix.families.product import Product
-
-Files = Mapping[str, bytes]
-Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
+    from silomix.model.schema import Schema
 
 MOST_LINES = 5_000
 # Bytes. These are common limits of release checks, on lines, with the heading, and bytes of a file.
@@ -61,8 +57,6 @@ NUMBER_BASES = BASES | {UNIFORM: "prior"}
 KEYS = ["cluster", "variable", "level"]
 NUMBERS = ["basis", "count", "of", "known", "mean", "concentration"]
 UNITS = ["kind", "location", "scale", "transform", "in_data_units"]
-# Largest location and scale of a column; larger ones would overflow.
-LARGEST_UNIT = 1e100
 CHECKS = [field.name for field in fields(Check) if field.name != "inside"]
 
 
@@ -78,25 +72,6 @@ def array_tables(kind: type, arrays: Arrays) -> dict[str, bytes]:
         rows = (row for path in paths for row in _array_rows(_places(path), arrays[path], width))
         files |= csv_files(name, lead + values, rows)
     return files
-
-
-def read_arrays(files: Files, shapes: Shapes) -> Arrays:
-    """Arrays in files, with the types and shapes that are declared."""
-    arrays: Arrays = {}
-    for name, paths in _by_table(shapes).items():
-        whole = all(not shapes[path][0].startswith("float") for path in paths)
-        lead = len(_places(paths[0])) + len(_with_columns(shapes[paths[0]][1])) - 1
-        numbers = _read_numbers(files, name, lead, whole=whole)
-        for path in paths:
-            dtype, shape = shapes[path]
-            *leading, columns = _with_columns(shape)
-            part, numbers = np.split(numbers, [math.prod(leading)])
-            # each column has a heading: a declaration of more is meant to fill our memory
-            if columns > len(files[_part(name, 1)]):
-                raise MessageError(f"{name}.csv has fewer columns than {path} needs")
-            with np.errstate(over="ignore"):  # infinite values are refused by the array's bounds
-                arrays[path] = part[:, :columns].astype(dtype).reshape(shape)
-    return arrays
 
 
 def _by_table(paths: Iterable[str]) -> dict[str, list[str]]:
@@ -130,6 +105,7 @@ def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
     files = csv_files("cluster_sizes", ["cluster", "rows"], enumerate(release.sizes.tolist()))
     files |= csv_files("checks", CHECKS, checks)
     family = make_family(schema, Prior())
+    _check_shown(release, family)
     heading = KEYS + NUMBERS + (UNITS if schema.numbers else [])
     files |= csv_files("profile", heading, _profile_rows(release, schema, family))
     if release.weights is not None and release.parameters is not None:
@@ -140,6 +116,20 @@ def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
         rows = _array_rows([], release.parameters, len(names))
         files |= csv_files("parameters", ["draw", "cluster", *names], rows)
     return files
+
+
+def _check_shown(release: Release, family: Product) -> None:
+    """Refuse numbers that are in no table."""
+    variables, parameters = len(family.variables), int(family.parameters.sum())
+    widths = {"known": variables, "concentration": variables, "mean": int(family.statistics.sum())}
+    widths |= {"parameters": parameters} if release.parameters is not None else {}
+    wrong = [name for name, width in widths.items() if getattr(release, name).shape[-1] != width]
+    if wrong:
+        raise MessageError(f"{wrong[0]} does not fit its variables and their levels")
+    if (np.delete(release.mean, _lines(family)[1], axis=1) != 1.0).any():
+        raise MessageError("mean does not count the rows of its numbers")
+    if (release.weights is None) != (release.parameters is None):
+        raise MessageError("it has weights without parameters, or parameters without weights")
 
 
 def _lines(family: Product) -> tuple[Ints, Ints]:
@@ -184,51 +174,6 @@ def _profile_rows(
         )
 
 
-def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
-    """Arrays of a release, and the variables and levels in its profile."""
-    sizes = _read_numbers(files, "cluster_sizes", 1, whole=True)[:, 0]
-    profile = [row for part in _read_parts(files, "profile") for row in part]
-    schema = _read_schema(profile[: len(profile) // max(1, len(sizes))])
-    family = make_family(schema, Prior())
-    variable, statistic = _lines(family)
-    end = len(KEYS + NUMBERS)
-    numbers = np.array([[float(cell) for cell in row[6:end]] for row in profile])
-    observed, means, concentration = numbers.T.reshape(3, len(sizes), len(variable))
-    firsts = np.flatnonzero(np.diff(variable, prepend=-1))
-    observed, concentration = observed[:, firsts].astype(np.int64), concentration[:, firsts]
-    mean = np.ones((len(sizes), int(family.statistics.sum())))
-    mean[:, statistic] = means
-    arrays = {"sizes": sizes, "known": observed, "mean": mean, "concentration": concentration}
-    if "weights.csv" in files:
-        # bounds are checked later, and refuse what overflows here
-        with np.errstate(over="ignore"):
-            weights = _read_numbers(files, "weights", 1).astype(np.float32)
-            parameters = _read_numbers(files, "parameters", 2).astype(np.float32)
-        shape = len(weights), len(sizes), len(variable)
-        arrays |= {"weights": weights, "parameters": parameters.reshape(shape)}
-    return arrays, schema
-
-
-def _read_schema(lines: list[list[str]]) -> Schema:
-    """Variables in the lines of one cluster's profile."""
-    runs = [(name, list(run)) for name, run in groupby(lines, lambda row: row[1])]
-    printable = all(text.isprintable() for row in lines for text in row[1:3])
-    if not lines or len(dict(runs)) < len(runs) or not printable:
-        raise MessageError("profile.csv does not name the variables and levels of a study")
-    variables = []
-    for name, run in runs:
-        units_of = run[0][len(KEYS + NUMBERS) :] + [""] * len(UNITS)
-        kind, location, scale, transform = units_of[:4]
-        if kind in {"", "categorical"}:
-            variables.append(Variable(name, tuple(row[2] for row in run)))
-            continue
-        units = float(location), float(scale)
-        if not (np.abs(units) <= LARGEST_UNIT).all() or units[1] <= 0:
-            raise MessageError("profile.csv has a location or scale that no study has")
-        variables.append(Variable(name, (), kind, *units, transform))
-    return Schema(tuple(variables))
-
-
 def csv_files(
     name: str, heading: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> dict[str, bytes]:
@@ -250,35 +195,10 @@ def csv_files(
         size += len(line)
         if size > LARGEST_FILE:
             raise MessageError(f"a row of {name} is too long for a file")
-    return {_part(name, number): b"".join(part) for number, part in enumerate(parts, start=1)}
+    return {part_name(f"{name}.csv", n): b"".join(part) for n, part in enumerate(parts, start=1)}
 
 
-def _part(name: str, number: int) -> str:
-    return f"{name}.csv" if number == 1 else f"{name}_{number}.csv"
-
-
-def _read_parts(files: Files, name: str) -> Iterator[list[list[str]]]:
-    """Yield the rows of each file of a table, without headings."""
-    for number in count(1):
-        if number > 1 and _part(name, number) not in files:
-            return
-        content = files[_part(name, number)]
-        # even an empty line takes more memory than its byte
-        if content.count(b"\n") + content.count(b"\r") > MOST_LINES:
-            raise MessageError(f"{_part(name, number)} has more than {MOST_LINES:,} lines")
-        text = io.StringIO(content.decode(), newline="")
-        rows = [[from_spreadsheet(cell) for cell in row] for row in csv.reader(text, strict=True)]
-        yield rows[1:]
-
-
-def _read_numbers(files: Files, name: str, lead: int, *, whole: bool = False) -> NDArray[Any]:
-    """Numbers of a table, (row, column), without its first columns.
-
-    Each file is converted before the next is read: as text they would be many times as large.
-    """
-    parse, kind = (int, np.int64) if whole else (float, np.float64)
-    parts = [
-        np.array([[parse(cell or "0") for cell in row[lead:]] for row in rows], kind)
-        for rows in _read_parts(files, name)
-    ]
-    return np.concatenate([part.reshape(len(part), -1 if part.size else 0) for part in parts])
+def part_name(name: str, number: int) -> str:
+    """Name of one of the files of something too long for one: "profile.csv", "profile_2.csv"."""
+    stem, _, suffix = name.rpartition(".")
+    return name if number == 1 else f"{stem}_{number}.{suffix}"

@@ -1,46 +1,57 @@
 """Messages as folders of JSON and CSV, for people and release checks.
 
 `message.json` has the head of the message (`silomix.messages.container`), type and shape of its
-arrays, and the SHA-256 of every other file. Arrays are CSV tables (`silomix.messages.csv_tables`).
-The folder of a `Release` is what a data officer reads: it also has `README.txt`, `not_included.txt`
-and, where matplotlib is installed, `profile.png`.
+arrays, and the SHA-256 of every other file. `arrays.txt` has the arrays for programs; the CSV
+tables (`silomix.messages.csv_tables`) show people every number in it. Whoever reads a folder writes
+`message.json`, `arrays.txt` and the tables again from what was read, and refuses the folder unless
+every byte is the same, so that nothing can be in it that the tables do not show.
+
+The folder of a `Release` is what a data officer reads: its `message.json` also has the variables,
+and there are `README.txt`, `not_included.txt` and, where matplotlib is installed, `profile.png`.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 import shutil
-from operator import attrgetter
+from base64 import b64decode, b64encode
+from itertools import count, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, FailFast, TypeAdapter
+from safetensors import SafetensorError
+from safetensors.numpy import save
 
 from silomix.errors import FileError, MessageError, SettingsError
 from silomix.families import make_family
 from silomix.messages import Release, SampleLocally, container, csv_tables
 from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, shorten
-from silomix.messages.csv_tables import LARGEST_FILE
+from silomix.messages.csv_tables import LARGEST_FILE, part_name
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.model.files import finishing, read_file, replace_file, unfinished, writing
 from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Variable
+from silomix.study.settings import VariableSettings, check_variables, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from silomix.model.schema import Schema
     from silomix.study import Study
 
-README, NOT_INCLUDED, PICTURE = "README.txt", "not_included.txt", "profile.png"
+ARRAYS = "arrays.txt"
+README, NOT_INCLUDED, PICTURE = FOR_PEOPLE = "README.txt", "not_included.txt", "profile.png"
 # Attributes of a variable that the tables of a release contain.
-SHOWN = attrgetter("name", "levels", "kind", "location", "scale", "transform")
+SHOWN = ("name", "levels", "kind", "location", "scale", "transform")
 MOST_FILES = 2_000
 FILES = TypeAdapter(dict[str, str])
-Kind = Literal["float32", "float64", "int64", "uint8", "uint16", "uint32", "uint64"]
-SHAPES = TypeAdapter(dict[str, tuple[Kind, tuple[Annotated[int, Field(ge=0, lt=2**31)], ...]]])
+VARIABLES = TypeAdapter(
+    Annotated[tuple[VariableSettings, ...], FailFast(), AfterValidator(check_variables)]
+)
+# Fewest bytes of a number in a table: a digit, and a comma or the end of the line.
+NUMBER_BYTES = 2
 
 
 def write_release(
@@ -74,22 +85,49 @@ def release_files(release: Release, schema: Schema) -> dict[str, bytes]:
 def message_files(envelope: Envelope, record: Any, schema: Schema) -> dict[str, bytes]:
     """Files of a message: content by name; the same message gives the same bytes."""
     head, arrays = container.seal(envelope, record)
-    files = _tables(record, arrays, schema)
+    files = _data_files(record, arrays, schema)
     if isinstance(record, Release):
         picture = draw_profiles(record.mean, record.sizes, schema)
         files |= {PICTURE: picture} if picture is not None else {}
         files[NOT_INCLUDED] = NOT_INCLUDED_TEXT.encode()
         files[README] = readme(record, schema, files).encode()
-        arrays = {}
+    return files | _head_file(head, arrays, schema, files)
+
+
+def _data_files(record: Any, arrays: Arrays, schema: Schema) -> dict[str, bytes]:
+    """Arrays, and the tables of them."""
+    if isinstance(record, Release):
+        return _array_files(arrays) | csv_tables.release_tables(record, schema)
+    return _array_files(arrays) | csv_tables.array_tables(type(record), arrays)
+
+
+def _head_file(
+    head: dict[str, Any], arrays: Arrays, schema: Schema, files: dict[str, bytes]
+) -> dict[str, bytes]:
+    """`message.json`: the head of the message, its arrays and files, and a release's variables."""
     head["arrays"] = {path: (array.dtype.name, array.shape) for path, array in arrays.items()}
+    if head["kind"] == Release.__name__:
+        head["variables"] = [describe(variable) for variable in shown(schema)]
     head["files"] = {name: _sha256(content) for name, content in sorted(files.items())}
-    return files | {HEAD: container.write_json(head, indent=1) + b"\n"}
+    return {HEAD: container.write_json(head, indent=1) + b"\n"}
 
 
-def _tables(record: Any, arrays: Arrays, schema: Schema | None) -> dict[str, bytes]:
-    if isinstance(record, Release) and schema is not None:
-        return csv_tables.release_tables(record, schema)
-    return csv_tables.array_tables(type(record), arrays)
+def shown(schema: Schema) -> tuple[Variable, ...]:
+    """Variables, without what a release does not say of them."""
+    return tuple(Variable(**{key: getattr(v, key) for key in SHOWN}) for v in schema.variables)
+
+
+def _array_files(arrays: Arrays) -> dict[str, bytes]:
+    """Arrays in safetensors' form, as base64 in files of one line."""
+    text = b64encode(save(arrays)) if arrays else b""
+    parts = [text[start : start + LARGEST_FILE] for start in range(0, len(text), LARGEST_FILE)]
+    return {part_name(ARRAYS, number): part for number, part in enumerate(parts, start=1)}
+
+
+def _read_arrays(files: dict[str, bytes]) -> Arrays:
+    names = takewhile(files.__contains__, (part_name(ARRAYS, number) for number in count(1)))
+    text = b"".join(files[name] for name in names)
+    return container.load_arrays(b64decode(text, validate=True)) if text else {}
 
 
 def _sha256(content: bytes) -> str:
@@ -156,8 +194,7 @@ def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:
         When a file is changed, missing, foreign, too large or damaged, naming the file.
     """
     envelope, record, schema = _read(Path(folder))
-    tables = [[*map(SHOWN, s.variables)] for s in (schema, study.table_schema) if s]
-    if tables[0] != tables[-1]:
+    if isinstance(record, Release) and schema.variables != shown(study.table_schema):
         raise MessageError(
             f"{folder} is a release with different variables or levels from the study's; release "
             "again with this study file"
@@ -174,22 +211,22 @@ def read_release(folder: str | Path) -> tuple[Release, Schema]:
         When a file is missing, damaged or too large, or has impossible values.
     """
     _, release, schema = _read(Path(folder))
-    if schema is None:
+    if not isinstance(release, Release):
         raise MessageError(f"{folder} is a message, not a release")
     for problem in release_problems(release, make_family(schema, Prior())):
         raise MessageError(f"{folder}: it {problem}; have the silo release again")
     return release, schema
 
 
-def _read(source: Path) -> tuple[Envelope, Any, Schema | None]:
+def _read(source: Path) -> tuple[Envelope, Any, Schema]:
     try:
         return _read_message(_read_folder(source))
     except OSError as error:
         problem = f"{error.strerror}; check the path"
     except MessageError as error:
         problem = f"{error}; put that right, or get the whole folder again"
-    except (csv.Error, IndexError, KeyError, OverflowError, ValueError) as error:
-        problem = f"a table is damaged ({type(error).__name__}); get the whole folder again"
+    except (KeyError, SafetensorError, ValueError) as error:
+        problem = f"its arrays are damaged ({type(error).__name__}); get the whole folder again"
     raise MessageError(f"{source} cannot be read: {problem}")
 
 
@@ -216,30 +253,39 @@ def _read_folder(source: Path) -> dict[str, bytes]:
     return files
 
 
-def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema | None]:
-    head = container.read_json(files.pop(HEAD))
-    try:
-        listed = FILES.validate_python(head.pop("files", None))
-        shapes = SHAPES.validate_python(head.pop("arrays", None))
-    except ValidationError:
-        raise MessageError(f"{HEAD} does not list the files of a message") from None
-    for name in sorted(listed.keys() | files.keys()):
+def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema]:
+    head = container.read_json(files[HEAD])
+    listed = container.validate(FILES, head.pop("files", None))
+    for name in sorted(listed.keys() | files.keys() - {HEAD}):
         if name not in files or name not in listed:
             state = "is missing" if name in listed else "is not part of this message"
             raise MessageError(f"{shorten(name)} {state}")
         if _sha256(files[name]) != listed[name]:
             raise MessageError(f"{shorten(name)} was changed after it was written")
-    if head.get("kind") == Release.__name__:
-        arrays, schema = csv_tables.read_release_arrays(files)
-    else:
-        arrays, schema = csv_tables.read_arrays(files, shapes), None
-    envelope, record = container.unseal(head, arrays)
-    # the tables have exactly this content
-    tables = _tables(record, arrays, schema)
-    for_people = {README, NOT_INCLUDED, PICTURE} if schema is not None else set()
-    for name in sorted(tables.keys() | files.keys() - for_people):
-        if tables.get(name) != files.get(name):
+    head.pop("arrays", None)
+    described = head.pop("variables", None)
+    schema = _read_schema(described) if head.get("kind") == Release.__name__ else Schema(())
+    envelope, record = container.unseal(head, _read_arrays(files))
+    again, arrays = container.seal(envelope, record)
+    tables = sum(len(content) for name, content in files.items() if name.endswith(".csv"))
+    if NUMBER_BYTES * sum(array.size for array in arrays.values()) > tables:
+        raise MessageError("it has more numbers than its tables")
+    # the tables show all that is in the arrays, and there is nothing else
+    expected = _data_files(record, arrays, schema)
+    if isinstance(record, Release):
+        expected |= {name: files[name] for name in files.keys() & FOR_PEOPLE}
+    expected |= _head_file(again, arrays, schema, expected)
+    for name in sorted(expected.keys() | files.keys(), key=lambda name: (name == HEAD, name)):
+        if expected.get(name) != files.get(name):
             raise MessageError(
                 f"{shorten(name)} does not have the expected numbers and names, in order"
             )
     return envelope, record, schema
+
+
+def _read_schema(described: Any) -> Schema:
+    """Variables that `message.json` describes."""
+    variables = [Variable(**v.model_dump()) for v in container.validate(VARIABLES, described)]
+    if not all(text.isprintable() for v in variables for text in (v.name, *v.levels)):
+        raise MessageError("its variables or levels have characters that do not print")
+    return Schema(tuple(variables))
