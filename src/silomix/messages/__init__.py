@@ -25,7 +25,6 @@ from silomix.messages.container import (
     INTEGERS,
     MOST_ROWS,
     SINGLES,
-    STAYS,
     Array,
     Number,
     Share,
@@ -122,8 +121,6 @@ class Release:
     study : digest of the study it was made under.
     policy : the silo's policy, echoed: `silomix.study.policy.Policy(**policy)`.
     checks : what the policy's rules did, as far as that may be said outside.
-    effective_counts : (cluster, statistic): mean × concentration, or less. They do not travel: the
-        coordinator sets them (`silomix.messages.released_draws.with_effective_counts`).
     """
 
     silo: Text
@@ -139,7 +136,6 @@ class Release:
     study: Text
     policy: EchoedPolicy = field(default_factory=lambda: echo(OPEN))
     checks: Annotated[tuple[Check, ...], FailFast()] = ()
-    effective_counts: Any = field(default=None, metadata=STAYS)
 
     @property
     def rows(self) -> int:

@@ -40,8 +40,6 @@ MOST_ROWS = 10**9
 LARGEST = 1e100
 FORMAT, VERSION = "silomix message", 9
 HEAD = "message.json"
-# Metadata of a record's field that is not part of its message.
-STAYS = {"stays": True}
 # Most bytes of a message that is read.
 LARGEST_MESSAGE = 1 << 30
 # Most bytes, and values, of a head: enough for a question that shows a thousand releases.
@@ -86,11 +84,9 @@ class Array:
             raise ValueError(f"should be an array of {' or '.join(self.dtypes)}")
         if array.ndim != len(self.axes):
             raise ValueError(f"has {array.ndim} axes instead of {', '.join(self.axes)}")
-        if not array.size:
-            raise ValueError("is empty")
         least, most = (0.0, 1.0 + NORMALISED) if self.sums else (self.least, self.most)
         # not-a-number is in no range; float: no bound is rounded to infinity in single precision
-        if not (float(array.min()) >= least and float(array.max()) <= most):
+        if array.size and not (float(array.min()) >= least and float(array.max()) <= most):
             raise ValueError(
                 f"has values from {array.min():g} to {array.max():g}, outside of {least:g} to "
                 f"{most:g}"
@@ -298,8 +294,7 @@ def split(value: Any, path: str, arrays: Arrays) -> Any:
         arrays[path[1:]] = array.reshape(value.shape)
         return None
     if is_dataclass(value):
-        travel = [item.name for item in fields(value) if item.metadata != STAYS]
-        value = {name: getattr(value, name) for name in travel}
+        value = {item.name: getattr(value, item.name) for item in fields(value)}
     if isinstance(value, Mapping):
         return {key: split(part, f"{path}.{key}", arrays) for key, part in value.items()}
     if isinstance(value, tuple | list):

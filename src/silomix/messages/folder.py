@@ -268,8 +268,9 @@ def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema]:
     envelope, record = container.unseal(head, _read_arrays(files))
     again, arrays = container.seal(envelope, record)
     tables = sum(len(content) for name, content in files.items() if name.endswith(".csv"))
-    if NUMBER_BYTES * sum(array.size for array in arrays.values()) > tables:
-        raise MessageError("it has more numbers than its tables")
+    sizes = [array.size for array in arrays.values()]
+    if 0 in sizes or NUMBER_BYTES * sum(sizes) > tables:
+        raise MessageError("it has an array that is empty, or more numbers than its tables")
     # the tables show all that is in the arrays, and there is nothing else
     expected = _data_files(record, arrays, schema)
     if isinstance(record, Release):

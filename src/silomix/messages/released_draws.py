@@ -16,7 +16,6 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -74,18 +73,17 @@ def own_draws(release: Release, count: int, model: PooledModel, silos: int, rng:
     return np.stack(each, axis=1)
 
 
-def with_effective_counts(release: Release, model: PooledModel, silos: int) -> Release:
-    """Return a release with effective counts: mean × concentration, unless rounding hides more.
+def effective_counts(release: Release, model: PooledModel, silos: int) -> Floats:
+    """Effective counts of a release: mean × concentration, (cluster, statistic).
 
-    Then they are those of a posterior with the moments of the draws behind the release, so that a
-    floor counts as the doubt it is.
+    Where rounding hides more they are fewer: those of a posterior with the moments of the draws
+    behind the release, so that a floor counts as the doubt it is.
     """
     if not has_rules(release):
-        said = release.mean * model.family.repeat(release.concentration)
-        return replace(release, effective_counts=said)
+        return release.mean * model.family.repeat(release.concentration)
     rng = np.random.default_rng([model.seed, STREAM, release.place])
     drawn = own_draws(release, OWN_DRAWS, model, silos, rng)
-    return replace(release, effective_counts=_worth(drawn, model, silos))
+    return _worth(drawn, model, silos)
 
 
 def _worth(draws: Reals, model: PooledModel, silos: int) -> Floats:
@@ -113,7 +111,7 @@ def with_own_counts(
     """
     family = model.family
     others = family.fit(parameters)
-    np.subtract.at(others, groups, with_effective_counts(release, model, silos).effective_counts)
+    np.subtract.at(others, groups, effective_counts(release, model, silos))
     numbers = family.prior() + family.conjugate(family.valid(others))
     for cluster, worth in zip(groups, _worth(own, model, silos), strict=True):
         numbers[cluster] += family.conjugate(worth)

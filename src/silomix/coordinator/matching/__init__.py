@@ -24,6 +24,8 @@ from silomix.model.draws import Correspondence
 from silomix.study.settings import MATCHINGS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
     from silomix.model.prior import PooledModel
@@ -33,7 +35,8 @@ __all__ = ["MatchingProblem", "match"]
 
 
 def match(
-    releases: list[Release],
+    releases: Sequence[Release],
+    counts: Sequence[Floats],
     settings: Matching,
     silos: Silos,
     model: PooledModel,
@@ -46,6 +49,7 @@ def match(
     Parameters
     ----------
     releases : one from each silo, in the order of the roster.
+    counts : the effective counts of each (`silomix.messages.released_draws.effective_counts`).
     settings : the matching and its options.
     silos : asked by matchings that have questions.
     model : profiles are scored under its beta as it stands, not a silo's share of it, for a global
@@ -60,7 +64,7 @@ def match(
         `MOST_LOCAL_CLUSTERS` local clusters.
     kappa : (variable,), how alike the silos' profiles are; None without drift.
     """
-    clusters = local_clusters(releases)
+    clusters = local_clusters(releases, counts)
     profile = Profile(model.family)
     for_matching, for_confidence = np.random.default_rng(model.seed).spawn(2)
     limit = greedy.folding_limit(settings.absorb)
