@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases.cli_cases import mode, run, words
+from federation.exchange_cases import make_case
 from federation.mutations import time_limit
 
 from silomix.errors import (
@@ -27,11 +28,11 @@ from silomix.errors import (
     PolicyRefusal,
     SettingsError,
 )
-from silomix.messages import Refused, Release, SampleLocally
+from silomix.messages import PolishRound, Refused, Release, SampleLocally
 from silomix.messages.folder import read_release
 from silomix.model.reading import read_table
 from silomix.model.table import infer_schema
-from silomix.silo.answer import HANDLERS, answer, answer_or_refuse
+from silomix.silo.answer import HANDLERS, answer, answer_or_refuse, permit
 from silomix.silo.ledger import (
     Account,
     allow_study,
@@ -44,12 +45,13 @@ from silomix.silo.ledger import (
 from silomix.silo.ledger_file import (
     HEADER,
     OLD_NAME,
+    Answered,
+    Ledger,
     OldLedger,
     changing,
     find_ledger,
     read_ledger,
 )
-from silomix.silo.ledger_tables import Answered, Ledger
 from silomix.silo.local import Silo, digest_cells, load_rows
 from silomix.study import digest, make_study, write_study
 from silomix.study.policy import Exchanges, Policy, find_policy, write_policy
@@ -264,13 +266,39 @@ class TestFile:
         assert [one.study for one in studies] == left
         assert len(left) == 1
 
+    def test_a_limit_is_for_all_processes_together(self, tmp_path):
+        """What was asked is known to another that opens the ledger."""
+        case = make_case()
+        policy = MANY.model_copy(update={"exchanges": Exchanges(polish=3)})
+        silos = [
+            replace(case.silo("silo 1", policy=policy), account=account(tmp_path, policy=policy))
+            for _ in range(2)
+        ]
+        answered = 0
+        for number in range(6):
+            try:
+                permit(a_round(number), silos[number % 2])
+            except PolicyRefusal as error:
+                assert error.code == "limit"
+            else:
+                answered += 1
+        assert answered == 3
+        for same in silos:
+            permit(a_round(0), same)
+        (study,) = read_ledger(tmp_path / LEDGER).tables[0].ever
+        assert list(study.asked["polish"].values()) == [1, 1, 1]
+
+
+def a_round(number):
+    return PolishRound(number, np.ones((1, 1)), np.ones((1, 1, 5)), None, 1)
+
 
 COUNT = """
 import sys
 from pathlib import Path
 from silomix.errors import PolicyRefusal
 from silomix.silo.ledger import Account, note_left
-from silomix.silo.ledger_tables import Answered
+from silomix.silo.ledger_file import Answered
 from silomix.study.policy import Policy
 
 path, study = Path(sys.argv[1]), sys.argv[2]

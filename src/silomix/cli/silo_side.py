@@ -36,8 +36,7 @@ from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.run_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view
 from silomix.silo import ledger as ledgers
-from silomix.silo.ledger_file import find_ledger, read_ledger, take_over
-from silomix.silo.ledger_tables import Table
+from silomix.silo.ledger_file import Table, find_ledger, read_ledger, take_over
 from silomix.silo.local import Silo, open_site, release_of, sample_locally
 from silomix.silo.release import check_tier, outgoing
 from silomix.study import Study, digest, read_study

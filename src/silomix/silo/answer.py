@@ -24,8 +24,8 @@ from silomix.messages.released_draws import has_rules, with_own_counts
 from silomix.model.sentences import plural
 from silomix.posterior.membership import to_four_decimals
 from silomix.silo.cost import check_cost, question_cost
-from silomix.silo.ledger import note_left
-from silomix.silo.ledger_tables import FAILED
+from silomix.silo.ledger import counting, note_left
+from silomix.silo.ledger_file import FAILED
 from silomix.silo.local import Silo, kept_posterior
 from silomix.silo.release import check_tier, release_row_counts
 from silomix.study.policy import UNLIMITED, check_study, echo
@@ -137,7 +137,7 @@ def _check_shown(release: messages.Release, silo: Silo) -> None:
 
 
 def count_answered(query: messages.Query, reply: Any, silo: Silo) -> None:
-    """Count a question that was answered before the silo's store and ledger knew of it."""
+    """Count a question that was answered before the silo's ledger knew of it."""
     if isinstance(reply, messages.Refused) and reply.code not in FAILURES:
         return
     if silo.account is not None and not isinstance(reply, messages.Received):
@@ -147,7 +147,7 @@ def count_answered(query: messages.Query, reply: Any, silo: Silo) -> None:
 
 
 def _count(query: messages.Query, silo: Silo, *, has_left: bool = False) -> None:
-    """Write a question into the store's ledger; refuse it where the policy's limit is reached."""
+    """Count a question before it is answered; refuse it where the policy's limit is reached."""
     kind = LIMITED.get(type(query))
     limit: int = getattr(silo.policy.exchanges, kind) if kind else UNLIMITED
     if kind is None or limit >= UNLIMITED:
@@ -155,8 +155,11 @@ def _count(query: messages.Query, silo: Silo, *, has_left: bool = False) -> None
     question, weight, unit = digest_record(query), 1, "question"
     if isinstance(query, messages.LogLikelihood):  # a gradient at each starting point of each draw
         weight, unit = len(query.weights) * (query.last - query.first), "point"
-    with silo.store.lock:
-        asked = silo.store.ledger.get(kind, {})
+    if silo.account is None:
+        counted = silo.store.counting(kind)
+    else:
+        counted = counting(silo.account, kind, has_left=has_left)
+    with counted as asked:
         left = limit - sum(asked.values())
         if question in asked:
             return
@@ -169,7 +172,7 @@ def _count(query: messages.Query, silo: Silo, *, has_left: bool = False) -> None
                 "ask fewer in this study, or let the policy's owner allow more",
                 code="limit",
             )
-        silo.store.note(kind, question, weight)
+        asked[question] = weight
 
 
 def shown_draws(silo: Silo) -> MatchedDraws:

@@ -9,18 +9,29 @@ says so. A question that failed on the rows counts too: that it failed is an ans
 from __future__ import annotations
 
 import shlex
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from silomix.errors import DataWarning, PolicyRefusal, SettingsError, warn
 from silomix.model.sentences import plural, quoted
-from silomix.silo.ledger_file import changing, find_ledger, read_ledger, take_over
-from silomix.silo.ledger_tables import Answered, Ledger, PolicyChange, Table, Version
+from silomix.silo.ledger_file import (
+    Answered,
+    Ledger,
+    PolicyChange,
+    Table,
+    Version,
+    changing,
+    find_ledger,
+    read_ledger,
+    take_over,
+)
 from silomix.study import Study, digest
 from silomix.study.policy import UNLIMITED, Policy, echo
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 # Characters of a study's title that are kept: the coordinator writes it.
@@ -161,6 +172,25 @@ def note_left(account: Account, record: str, *, has_left: bool = False) -> None:
     record : its name, or `FAILED` where only that a question failed leaves.
     has_left : it did so before the ledger knew: it counts, and nothing is refused.
     """
+    with _noting(account, has_left=has_left) as noted:
+        if noted.only_failed:
+            noted.policy, noted.rounding = account.entry.policy, account.entry.rounding
+        noted.left = {record: _now()} | noted.left
+
+
+@contextmanager
+def counting(account: Account, kind: str, *, has_left: bool = False) -> Iterator[dict[str, int]]:
+    """Questions of a kind in a study, and how often each counts; what is added is written.
+
+    One process at a time gets them, and a study that is refused none.
+    """
+    with _noting(account, has_left=has_left) as noted:
+        yield noted.asked.setdefault(kind, {})
+
+
+@contextmanager
+def _noting(account: Account, *, has_left: bool) -> Iterator[Answered]:
+    """Study in the ledger, to be changed; it is there from now on."""
     with changing(account.path) as ledger:
         if not has_left:
             _refuse(ledger, account)
@@ -169,12 +199,10 @@ def note_left(account: Account, record: str, *, has_left: bool = False) -> None:
         if noted is None:
             if not table.versions:
                 table.versions.append(Version(since=now))
-            noted = entry.model_copy()
+            noted = entry.model_copy(deep=True)
             table.counted.digest = table.counted.digest or entry.cells
             table.counted.studies.append(noted)
-        if noted.only_failed:
-            noted.policy, noted.rounding = entry.policy, entry.rounding
-        noted.left = {record: now} | noted.left
+        yield noted
         if not has_left:
             _note_policy(ledger, table, account, now)
 

@@ -21,7 +21,7 @@ from silomix.model.table import expand, load
 from silomix.posterior.membership import label_columns
 from silomix.silo.cost import check_cost, sampling_cost
 from silomix.silo.ledger import Account, Digests, note_left, open_account
-from silomix.silo.ledger_tables import FAILED
+from silomix.silo.ledger_file import FAILED
 from silomix.silo.partition import need_package, partition
 from silomix.silo.relabel import align_draws
 from silomix.silo.release import arranged, make_release, without_rare_values
