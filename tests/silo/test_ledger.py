@@ -43,11 +43,9 @@ from silomix.silo.ledger import (
     open_account,
 )
 from silomix.silo.ledger_file import (
-    HEADER,
     OLD_NAME,
     Answered,
     Ledger,
-    OldLedger,
     changing,
     find_ledger,
     read_ledger,
@@ -182,7 +180,7 @@ class TestFile:
         "content",
         [b"", b"{}", b"{", b"[]", b"\xff", b'{"kind": "silomix ledger", "format": 2}',
          b'{"kind": "silomix ledger", "format": 1}', b'{"tables": 3}',
-         b'{"tables": [{"name": "x", "allowed": [3]}]}', b"\x80\x04K\x01.", HEADER],
+         b'{"tables": [{"name": "x", "allowed": [3]}]}', b"\x80\x04K\x01.", b"SQLite format 3\0"],
         ids=str,
     )  # fmt: skip
     def test_what_is_no_ledger_is_refused_and_left_as_it_is(self, tmp_path, content):
@@ -200,7 +198,7 @@ class TestFile:
         content = path.read_bytes()
         edits = {
             "document": "UPDATE tables SET document = '{}'",
-            "version": "PRAGMA user_version = 3",
+            "version": "PRAGMA user_version = 4",
             "another's": "PRAGMA application_id = 0",
         }
         if change == "cut":
@@ -673,64 +671,24 @@ class TestCommands:
         assert table["changes"][0]["before"]["studies"] == 1
 
 
-OLD = Path(__file__).with_name("ledger_0_2_0.json")
-
-
 class TestOldLedger:
-    """A ledger that version 0.2.0 wrote, of these people and its first study."""
-
-    def test_beside_the_table_it_is_taken_over_once(self, desk, ledger):
-        ask(2)
-        shutil.copy(OLD, f"north/{OLD_NAME}")
-        first = reply(2)
-        assert first.exit_code == REFUSED
-        assert f"what {desk}/north/{OLD_NAME} has counted is in {ledger}" in words(first)
-        assert "allows 1 study of one table; answered from 'cohort': 7f29ad50" in words(first)
-        (known,) = OldLedger.model_validate_json(OLD.read_bytes()).tables
-        before = read_ledger(ledger)
-        assert before.tables[0].versions == known.versions
-        again = reply(2)
-        assert (again.exit_code, "has counted" in again.output) == (REFUSED, False)
-        assert read_ledger(ledger) == before
-        assert Path(f"north/{OLD_NAME}").read_bytes() == OLD.read_bytes()
-        named = reply(2, "--table-name", "cohort", "--policy", "opensafely")
-        assert "answered from 'cohort': 7f29ad50" in words(named)
-
-    def test_it_is_taken_over_before_anything_is_shown_or_allowed(self, desk, ledger):
-        shutil.copy(OLD, f"north/{OLD_NAME}")
-        assert "Study 1" in run("ledger", "--data", "north/table.csv").output
-        assert run("ledger", "--table-name", "cohort", "--new-version").exit_code == 0
-
-    def test_the_policy_of_then_is_compared_with_that_of_now(self, desk, ledger):
-        ask(2)
-        shutil.copy(OLD, f"north/{OLD_NAME}")
-        write_policy(Policy(name="fine", minimum_count=5, round_to=1, studies=2), "fine.toml")
-        assert reply(2, "--policy", "fine.toml").exit_code == 0
-        changes = "name default → fine, minimum_count 10 → 5, round_to 5 → 1"
-        assert f"its policy changed: {changes}" in words(run("ledger"))
-
-    def test_named_as_the_ledger_it_is_converted(self, desk):
-        ask(2)
-        shutil.copy(OLD, "old.json")
-        for data in ("north/table.csv", "north/table.csv"):
-            result = reply(2, "--ledger", "old.json", data=data)
-            assert result.exit_code == REFUSED
-            assert "answered from 'cohort': 7f29ad50" in words(result)
-        assert Path("old.json").read_bytes().startswith(HEADER)
-        assert Path("old.json.imported").read_bytes() == OLD.read_bytes()
-        # and where it is the one beside the table
-        shutil.copy(OLD, f"north/{OLD_NAME}")
-        for more in (["--ledger", f"north/{OLD_NAME}"], []):
-            assert "answered from 'cohort': 7f29ad50" in words(reply(2, *more))
-
-    @pytest.mark.parametrize("content", [b"", b"{}", b"{", OLD.read_bytes()[:-20]])
-    def test_a_damaged_one_beside_the_table_stops_everything(self, desk, ledger, content):
+    def test_one_of_version_0_2_0_beside_the_table_stops_everything(self, desk, ledger):
         ask(1)
-        Path(f"north/{OLD_NAME}").write_bytes(content)
+        Path(f"north/{OLD_NAME}").write_text("{}")
         for result in (reply(1), release(1), run("ledger", "--data", "north/table.csv")):
             assert result.exit_code == FOREIGN
-            assert f"{OLD_NAME} is no ledger, or it is damaged" in words(result)
+            assert f"{OLD_NAME} is a ledger of version 0.2.0" in words(result)
         assert not ledger.exists()
+        Path(f"north/{OLD_NAME}").unlink()
+        assert reply(1).exit_code == 0
+
+    def test_named_as_the_ledger_it_is_refused_and_left_as_it_is(self, desk):
+        ask(1)
+        Path("old.json").write_text('{"kind": "silomix ledger", "format": 1, "tables": []}')
+        before = Path("old.json").read_bytes()
+        result = reply(1, "--ledger", "old.json")
+        assert (result.exit_code, "old.json is no ledger" in words(result)) == (FOREIGN, True)
+        assert Path("old.json").read_bytes() == before
 
 
 class TestPlace:

@@ -25,7 +25,7 @@ from silomix.silo.ledger_file import (
     changing,
     find_ledger,
     read_ledger,
-    take_over,
+    refuse_old,
 )
 from silomix.study import Study, digest
 from silomix.study.policy import UNLIMITED, Policy, echo
@@ -109,9 +109,9 @@ def open_account(
         columns=digests.columns,
         left={},
     )
+    refuse_old(data)
     path, name = find_ledger(ledger), table_name or str(data.resolve())
     account = Account(path, name if column is None else f"{name}, {column} = {silo}", entry, policy)
-    take_over(path, data)
     check_account(account)
     _warn_of_likeness(account, name)
     return account

@@ -1,24 +1,22 @@
 """The ledger's records and its file: an SQLite database with one JSON document for each table.
 
 There is one for each user of the machine, which only that user may open. SQLite writes it whole or
-not at all, and lets one process at a time change it. A file of version 0.2.0, which was JSON, is
-converted.
+not at all, and lets one process at a time change it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from silomix.errors import DataWarning, FileError, SettingsError, SilomixError, warn
-from silomix.model.files import private_file, private_folder, read_file, replace_file
+from silomix.model.files import private_file, private_folder, read_file
 from silomix.silo.store import locked
 
 if TYPE_CHECKING:
@@ -30,15 +28,12 @@ FAILED = "failed"
 VARIABLE = "SILOMIX_LEDGER"
 # In version 0.2.0 each table had a ledger beside it.
 OLD_NAME = "silomix-ledger.json"
-LARGEST_OLD = 1 << 28
 # What SQLite writes into the file so that nobody mistakes it: "silo", and the format.
-APPLICATION, FORMAT = 0x73696C6F, 2
-HEADER = b"SQLite format 3\0"
+APPLICATION, FORMAT = 0x73696C6F, 3
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {FORMAT};
 CREATE TABLE tables (name TEXT PRIMARY KEY, document TEXT NOT NULL);
-CREATE TABLE imported (digest TEXT PRIMARY KEY);
 """
 # Seconds to wait for another process that has the file locked.
 WAIT = 60.0
@@ -151,15 +146,9 @@ class Table(BaseModel):
 
 
 class Ledger(BaseModel):
-    """What the file says.
-
-    Attributes
-    ----------
-    imported : digests of the ledgers of version 0.2.0 whose tables are in it.
-    """
+    """All tables."""
 
     tables: list[Table] = []
-    imported: list[str] = []
 
     def table(self, name: str | None) -> Table:
         """Return the table of that name, which is there from now on; the only one without a name.
@@ -176,14 +165,6 @@ class Ledger(BaseModel):
         if name not in names and name is not None:
             self.tables.append(Table(name=name))
         return next(known for known in self.tables if name in (known.name, None))
-
-
-class OldLedger(BaseModel):
-    """The JSON file of version 0.2.0."""
-
-    kind: Literal["silomix ledger"]
-    format: Literal[1]
-    tables: list[Table]
 
 
 def find_ledger(path: Path | None = None) -> Path:
@@ -224,7 +205,7 @@ def _data_folder() -> Path:
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Return what a ledger says, also one of version 0.2.0; an empty one where there is no file.
+    """Content of a ledger; an empty one where there is no file.
 
     Raises
     ------
@@ -233,19 +214,17 @@ def read_ledger(path: Path) -> Ledger:
     """
     with _explaining(path):
         try:
-            if not _is_database(path):
-                return Ledger(tables=_read_old(read_file(path, LARGEST_OLD)))
+            with closing(_connect(path)) as file:
+                return _load(file)
         except FileNotFoundError:
             return Ledger()
-        with closing(_connect(path)) as file:
-            return _load(file)
 
 
 @contextmanager
 def changing(path: Path, *, trying: bool = False) -> Iterator[Ledger]:
     """Let one process at a time look at the ledger, and change it: what changed is written.
 
-    A ledger that is not there begins, and one of version 0.2.0 is converted.
+    A ledger that is not there begins.
 
     Parameters
     ----------
@@ -263,28 +242,15 @@ def changing(path: Path, *, trying: bool = False) -> Iterator[Ledger]:
             _save(file, ledger, before)
 
 
-def take_over(path: Path, data: Path) -> None:
-    """Bring what a ledger of version 0.2.0 beside a table has counted into the ledger, once.
-
-    The old file stays as it is.
-    """
+def refuse_old(data: Path) -> None:
+    """Refuse a table beside which version 0.2.0 counted what left it."""
     old = data.resolve().parent / OLD_NAME
-    if old == path:
-        return
-    tables = read_ledger(old).tables
-    mark = hashlib.sha256(Ledger(tables=tables).model_dump_json().encode()).hexdigest()
-    if not tables or (path.exists() and mark in read_ledger(path).imported):
-        return
-    with changing(path) as ledger:
-        for table in tables:
-            known = ledger.table(table.name)
-            known.allowed += [study for study in table.allowed if study not in known.allowed]
-            # before the version that counts
-            known.versions[:0] = [each for each in table.versions if each not in known.versions]
-            known.policy = known.policy or table.policy
-        ledger.imported.append(mark)
-    told = f"what {old} has counted is in {path} from now on; the old file is no longer written"
-    warn(DataWarning(told))
+    if old.exists():
+        raise FileError(
+            f"{old} is a ledger of version 0.2.0, which is no longer read: what it counted has "
+            "left. Once the table's owner has decided that this table may be used for another "
+            "study all the same, move that file away"
+        )
 
 
 @contextmanager
@@ -309,52 +275,27 @@ def _explaining(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _is_database(path: Path) -> bool:
-    """Tell whether a file says that it is a database; one that is no file raises OSError."""
-    return read_file(path, len(HEADER)) == HEADER
-
-
-def _read_old(content: bytes) -> list[Table]:
-    """Return the tables of a ledger of version 0.2.0."""
-    tables = OldLedger.model_validate_json(content).tables
-    for table in tables:
-        if table.ever:
-            last = table.ever[-1]
-            least, base = map(int, last.rounding.split(", "))
-            table.policy = {"name": last.policy, "minimum_count": least, "round_to": base}
-    return tables
-
-
 def _make(path: Path) -> None:
-    """Begin a ledger where there is none, and convert one of version 0.2.0; say so."""
-    if path.exists() and _is_database(path):
+    """Begin a ledger where there is none; say so."""
+    if path.exists():
         return
     private_folder(path.parent)
-    kept = path.with_name(f"{path.name}.imported")
     with locked(path.with_name(f".{path.name}.lock")):
-        told = f"a new ledger begins at {path}; if there was one before, stop and restore it"
-        tables = []
-        if path.exists():
-            if _is_database(path):  # another process was first
-                return
-            old = read_file(path, LARGEST_OLD)
-            tables = _read_old(old)
-            replace_file(kept, old, private=True)
-            told = (
-                f"the ledger {path} is of version 0.2.0 and has been converted; as it was: {kept}"
-            )
+        if path.exists():  # another process was first
+            return
         scratch = path.with_name(f".{path.name}.partial")
         scratch.unlink(missing_ok=True)
         private_file(scratch)
         with closing(sqlite3.connect(scratch)) as file, file:
             file.executescript(SCHEMA)
-            _save(file, Ledger(tables=tables), Ledger())
         scratch.replace(path)
-    warn(DataWarning(told))
+    text = f"a new ledger begins at {path}; if there was one before, stop and restore it"
+    warn(DataWarning(text))
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     """Open a database that is there."""
+    read_file(path, 1)  # which refuses a folder, a pipe or a device in words
     where = f"{path.as_uri()}?mode=rw"
     return sqlite3.connect(where, uri=True, timeout=WAIT, isolation_level=None)
 
@@ -364,11 +305,7 @@ def _load(file: sqlite3.Connection) -> Ledger:
     if any(file.execute(f"PRAGMA {key}").fetchone() != (value,) for key, value in wanted.items()):
         raise sqlite3.DatabaseError("it is not what it should be")
     tables = file.execute("SELECT document FROM tables ORDER BY rowid")
-    imported = file.execute("SELECT digest FROM imported")
-    return Ledger(
-        tables=[Table.model_validate_json(text) for (text,) in tables],
-        imported=[digest for (digest,) in imported],
-    )
+    return Ledger(tables=[Table.model_validate_json(text) for (text,) in tables])
 
 
 def _save(file: sqlite3.Connection, ledger: Ledger, before: Ledger) -> None:
@@ -380,5 +317,3 @@ def _save(file: sqlite3.Connection, ledger: Ledger, before: Ledger) -> None:
     for table in ledger.tables:
         if (table.versions or table.allowed) and table not in before.tables:
             file.execute(upsert, (table.name, table.model_dump_json()))
-    marks = [(digest,) for digest in ledger.imported]
-    file.executemany("INSERT OR IGNORE INTO imported VALUES (?)", marks)
