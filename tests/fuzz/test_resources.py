@@ -15,7 +15,6 @@ import zlib
 from base64 import b64encode
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from safetensors.numpy import save
@@ -25,7 +24,6 @@ from silomix.messages import DistinctRows
 from silomix.messages.container import HEAD, Envelope, decode, seal
 from silomix.messages.folder import read_release
 from silomix.posterior import load
-from silomix.silo.given_draws import read_draws
 from silomix.study import read_study
 
 GIGABYTE = 2**30
@@ -81,24 +79,6 @@ def numbers(count):
     return folder({"arrays.txt": b64encode(save(arrays)), "rows.csv": b"0\n"}, **head)
 
 
-def hollow(path, draws, link=False):
-    """Write a netCDF file of draws that are all one number, which takes no room."""
-    with h5py.File(path, "w") as file:
-        group = file.create_group("posterior")
-        for name in ("weights", "rate"):
-            place = file if link else group
-            shape, chunks = (4, draws, 100), (1, 1000, 100)
-            place.create_dataset(name, shape, "f8", chunks=chunks, fillvalue=0.01)
-            if link:
-                group[name] = h5py.SoftLink(f"/{name}")
-
-
-def many_variables(path):
-    with h5py.File(path, "w") as file:
-        for number in range(20_000):
-            file.create_dataset(f"posterior/a{number}", data=1.0)
-
-
 # By name, what is read by which reader: bytes, the files of a folder, or what writes a file.
 STUDIES = {
     "a study of numbers": lambda: b"silos = [" + fill(b"1,", STUDY) + b"]",
@@ -134,18 +114,11 @@ POSTERIORS = {
     "a posterior of zeros": lambda: folded(bytes(10_000_000), 300),
     "a posterior of arrays": lambda: zlib.compress(index_of(500_000), wbits=31),
 }
-DRAWS = {
-    "draws that are one number": lambda path: hollow(path, 10**6),
-    "draws without end": lambda path: hollow(path, 10**12),
-    "draws behind a link": lambda path: hollow(path, 10**7, link=True),
-    "draws of many variables": many_variables,
-}
 READERS = {
     "study.toml": (STUDIES, read_study),
     "message": (MESSAGES, lambda path: decode(path.read_bytes())),
     "folder": (RELEASES, read_release),
     "saved.silomix": (POSTERIORS, load),
-    "draws.nc": (DRAWS, lambda path: read_draws(path, "north", "weights", None, None)),
 }
 
 
@@ -178,10 +151,7 @@ def read_within_a_gigabyte(path):
 )
 def test_a_reader_takes_no_more_than_a_gigabyte(name, attack, tmp_path):
     path, write = tmp_path / name, READERS[name][0][attack]
-    if name == "draws.nc":
-        write(path)
-    else:
-        make(path, write())
+    make(path, write())
     folders = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, __file__, str(path)],

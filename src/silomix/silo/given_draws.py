@@ -7,10 +7,8 @@ sampler may switch between draws, are aligned there.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,12 +39,6 @@ FEWEST_DRAWS = 20
 MISSED = 0.01
 # Share of the draws in which a cluster must have weight.
 MOST_DRAWS = 0.5
-# Times its length, bytes, and variables that a file may hold: HDF5 can claim any number of numbers.
-UNFOLDS, ALWAYS, MOST_VARIABLES = 20, 100_000_000, 2_000
-# Reading a file is tried in a process of its own: with which code, for how many seconds of its
-# processor, and how many bytes a second come on top; on a busy machine it may take longer.
-TRIAL = "import sys; from silomix.silo.given_draws import read_all; read_all(*sys.argv[1:])"
-TRIAL_SECONDS, TRIAL_RATE, BUSY = 8.0, 20e6, 10.0
 # Of a name, and of what another library says of a file.
 LONGEST_SAID = 300
 # Draws that are tried as the first reference of the alignment, and the most passes from each.
@@ -139,74 +131,21 @@ def _problem(found: Given) -> str:
 
 
 def open_file(path: Path) -> Any:
-    """Return the group `posterior` of a netCDF file, or its root; extra "arviz"."""
+    """Group `posterior` of a netCDF file, or its root; extra "arviz"."""
     try:
-        import h5py  # noqa: F401
+        import h5py
         import xarray as xr
     except ImportError:
         text = "draws in a file need xarray, h5netcdf and h5py"
         raise MissingDependency(text, "arviz") from None
-    _try_in_a_child(path)
     try:
-        group, problem = _size_up(path)
-        if not problem:
-            with xr.open_dataset(path, group=group, engine="h5netcdf") as data:
-                return data.load()
+        with h5py.File(path) as file:
+            group = "posterior" if "posterior" in file else None
+        with xr.open_dataset(path, group=group, engine="h5netcdf") as data:
+            return data.load()
     except Exception as error:  # a damaged file can raise anything
         problem = "".join(sign if sign.isprintable() else " " for sign in str(error))[:LONGEST_SAID]
     raise DataError(f"{path} cannot be read as netCDF: {problem}; check the path")
-
-
-def _size_up(path: Path) -> tuple[str | None, str]:
-    """Return the group to read, and what is wrong with its size; or ""."""
-    import h5py
-
-    with h5py.File(path) as file:
-        group = "posterior" if "posterior" in file else None
-        parts = list(islice(file[group or "/"].values(), MOST_VARIABLES + 1))
-        held = sum(getattr(part, "nbytes", 0) for part in parts)
-    if held <= max(UNFOLDS * path.stat().st_size, ALWAYS) and len(parts) <= MOST_VARIABLES:
-        return group, ""
-    return group, f"it claims to hold {held:,} bytes in {len(parts):,} variables or more"
-
-
-def read_all(path: str, seconds: str) -> None:
-    """Read every array of the group of a netCDF file, for `_try_in_a_child`."""
-    import h5py
-
-    if sys.platform != "win32":
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
-
-    group, problem = _size_up(Path(path))
-    with h5py.File(path) as file:
-        for part in file[group or "/"].values() if not problem else ():
-            dict(part.attrs)
-            part[()]
-
-
-def _try_in_a_child(path: Path) -> None:
-    """Refuse a file on which the HDF5 library, which is in C, hangs or crashes."""
-    size = path.stat().st_size if path.is_file() else 0
-    seconds = TRIAL_SECONDS + size / TRIAL_RATE
-    command = [sys.executable, "-P", "-c", TRIAL, str(path.resolve()), f"{seconds:.0f}"]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=BUSY * seconds,
-            check=False,
-        )
-        crashed = done.returncode < 0
-    except subprocess.TimeoutExpired:
-        crashed = True
-    if crashed:
-        raise DataError(
-            f"{path} cannot be read as netCDF: the HDF5 library does not come back from it; the "
-            "file is damaged, so ask for another copy"
-        )
 
 
 def _read_arrays(given: Mapping[str, Any], silo: str, labels: Mapping[str, Labels]) -> Given:

@@ -18,6 +18,8 @@ from silomix.study.validation import Record, quote, validate
 
 # Limits on bytes, and on values, keys and tables: enough for ten thousand variables.
 LARGEST_FILE, MOST_PARTS = 5_000_000, 200_000
+# Most full stops in a line.
+MOST_DOTS = 200
 
 LINE = 96
 
@@ -29,17 +31,6 @@ HEADER = """\
 """
 
 SPREAD_LIST = re.compile(r"^(\S+ = \[)\n((?:    .*\n)+)\]$", re.MULTILINE)
-# Text in which dots do not nest; an unclosed quote runs to its end, so that a scan is linear.
-QUOTED_OR_COMMENT = re.compile(
-    r'"""(?:\\.|[^\\])*?(?:"""|\Z)'
-    r"|'''.*?(?:'''|\Z)"
-    r'|"(?:\\[^\n]|[^"\\\n])*"?'
-    r"|'[^'\n]*'?"
-    r"|#[^\n]*",
-    re.DOTALL,
-)
-
-DEEP_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){4}")
 
 
 def digest(record: Record, *, without: str = "title") -> str:
@@ -119,14 +110,11 @@ def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
     if sum(map(content.count, (b",", b"=", b"["))) > MOST_PARTS:
         raise SettingsError(f"{path} has more than {MOST_PARTS:,} entries; is it really {kind}?")
     try:
-        text = content.decode("utf-8-sig")
-        # tomllib takes time and memory quadratic in the parts of a dotted key
-        is_deep = DEEP_KEY.search(QUOTED_OR_COMMENT.sub("quoted", text)) is not None
-        document = {} if is_deep else tomllib.loads(text)
+        # tomllib takes time quadratic in the parts of a dotted key, which is on one line
+        if any(line.count(b".") > MOST_DOTS for line in content.splitlines()):
+            raise RecursionError
+        return tomllib.loads(content.decode("utf-8-sig"))
     except RecursionError:
-        is_deep, document = True, {}
+        raise SettingsError(f"{path} nests tables or lists too deeply for {kind}") from None
     except ValueError as error:  # not UTF-8, not TOML, or a number of too many digits
         raise SettingsError(f"{path} is not valid TOML, in UTF-8: {error}") from None
-    if is_deep:
-        raise SettingsError(f"{path} nests tables or lists too deeply for {kind}")
-    return document

@@ -49,8 +49,6 @@ ALLOWED = {
 # Characters: at four bytes each, a file name with a suffix still fits everywhere.
 LONGEST_SILO_NAME = 60
 NOT_IN_FILE_NAMES = '/\\:*?"<>|'
-# What Windows does not take as a file name, whatever the suffix.
-DEVICES = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(10)}
 # Unicode's categories of control characters, line ends and surrogates.
 CONTROLS = {"Cc", "Cs", "Zl", "Zp"}
 
@@ -260,12 +258,11 @@ def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 def check_silo(name: str) -> str:
     """Return the name of a silo; refuse one that cannot be a file name on some systems."""
     fits = 0 < len(name) <= LONGEST_SILO_NAME and name.isprintable() and name.strip() == name
-    fits &= name.strip(".") == name and not set(NOT_IN_FILE_NAMES) & set(name)
-    if not fits or name.split(".")[0].lower() in DEVICES:
+    if not fits or name.strip(".") != name or set(NOT_IN_FILE_NAMES) & set(name):
         raise rule(
             f"is {quote(name)}; a silo's name becomes a file name: it must have 1 to "
-            f"{LONGEST_SILO_NAME} visible characters, none of {NOT_IN_FILE_NAMES}, no "
-            "space or full stop at either end, and not be one that Windows reserves, such as con"
+            f"{LONGEST_SILO_NAME} visible characters, none of {NOT_IN_FILE_NAMES}, and no "
+            "space or full stop at either end"
         )
     return name
 
