@@ -28,7 +28,7 @@ from silomix.kernels.likelihood import expected_counts
 from silomix.model.draws import MatchedDraws
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Variable
-from silomix.study.settings import Lbfgs
+from silomix.study.methods import Lbfgs
 
 RESULTS = Path(__file__).parent / "results" / "aggregation.json"
 REPEATS = 5

@@ -27,7 +27,7 @@ from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release
 from silomix.silo.store import Kept, Store
 from silomix.study import digest
-from silomix.study.settings import MATCHINGS
+from silomix.study.methods import MATCHINGS
 from silomix.transports.in_process import InProcess
 
 PARTITIONS = ("estimated", "true")

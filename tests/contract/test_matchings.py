@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from silomix.coordinator.matching import match
-from silomix.study.settings import MATCHINGS
+from silomix.study.methods import MATCHINGS
 
 WORDS = sorted(MATCHINGS)
 # without folding, which is the same for all

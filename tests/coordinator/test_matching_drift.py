@@ -29,7 +29,7 @@ from silomix.coordinator.matching.evidence import (
     join_gain,
 )
 from silomix.coordinator.matching.greedy import apart_gain, evidence_groups, greedy_merges, sum_up
-from silomix.study.settings import MATCHINGS
+from silomix.study.methods import MATCHINGS
 
 BINARY = (2,) * 10
 # which clusters each silo has: four silos with the same five

@@ -39,7 +39,7 @@ from silomix.rivals.federation import (
 )
 from silomix.rivals.kmeans_kmodes import k_modes
 from silomix.silo.partition import log_allocation_prior
-from silomix.study.settings import Count, CountFromZero, Positive
+from silomix.study.methods import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

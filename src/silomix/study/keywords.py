@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 from silomix.errors import SettingsError
 from silomix.model.schema import Schema
 from silomix.model.sentences import at_least, check_mapping, did_you_mean, one_of
-from silomix.study.registry import Method
-from silomix.study.settings import MATCHINGS, SOLVERS, Polish, Study, describe
+from silomix.study.methods import MATCHINGS, SOLVERS, Method, Polish
+from silomix.study.settings import Study, describe
 from silomix.study.validation import KeyPath, Record, quote, refusal, validate
 
 if TYPE_CHECKING:

@@ -12,8 +12,16 @@ from pydantic import AfterValidator, Field
 from silomix.errors import PolicyRefusal, SettingsError
 from silomix.families import KINDS
 from silomix.model.sentences import did_you_mean, listing
-from silomix.study.study_file import digest, read_toml, write_toml
-from silomix.study.validation import Record, check_distinct, check_text, quote, rule, validate
+from silomix.study.study_file import read_toml, write_toml
+from silomix.study.validation import (
+    Record,
+    check_distinct,
+    check_text,
+    digest,
+    quote,
+    rule,
+    validate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import tomllib
 from pathlib import Path
@@ -14,7 +12,7 @@ import tomli_w
 from silomix.errors import SettingsError
 from silomix.model.files import read_file, replace_file, writing
 from silomix.study.settings import FORMAT, Study
-from silomix.study.validation import Record, quote, validate
+from silomix.study.validation import quote, validate
 
 # Limits on bytes, and on values, keys and tables: enough for ten thousand variables.
 LARGEST_FILE, MOST_PARTS = 5_000_000, 200_000
@@ -31,13 +29,6 @@ HEADER = """\
 """
 
 SPREAD_LIST = re.compile(r"^(\S+ = \[)\n((?:    .*\n)+)\]$", re.MULTILINE)
-
-
-def digest(record: Record, *, without: str = "title") -> str:
-    """SHA-256, in hexadecimal, of every setting but the title."""
-    settings = record.model_dump(exclude={without})
-    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def write_study(study: Study, path: str | Path) -> Path:
@@ -109,12 +100,13 @@ def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
         raise SettingsError(f"{path} is larger than {limit}; is it really {kind}?")
     if sum(map(content.count, (b",", b"=", b"["))) > MOST_PARTS:
         raise SettingsError(f"{path} has more than {MOST_PARTS:,} entries; is it really {kind}?")
+    deep = f"{path} nests tables or lists too deeply for {kind}"
+    # tomllib takes time quadratic in the parts of a dotted key, which is on one line
+    if any(line.count(b".") > MOST_DOTS for line in content.splitlines()):
+        raise SettingsError(deep)
     try:
-        # tomllib takes time quadratic in the parts of a dotted key, which is on one line
-        if any(line.count(b".") > MOST_DOTS for line in content.splitlines()):
-            raise RecursionError
         return tomllib.loads(content.decode("utf-8-sig"))
     except RecursionError:
-        raise SettingsError(f"{path} nests tables or lists too deeply for {kind}") from None
+        raise SettingsError(deep) from None
     except ValueError as error:  # not UTF-8, not TOML, or a number of too many digits
         raise SettingsError(f"{path} is not valid TOML, in UTF-8: {error}") from None

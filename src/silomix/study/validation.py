@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import unicodedata
@@ -127,6 +129,13 @@ def validate(
     if unstated:
         raise refusal(source, unstated)
     return settings
+
+
+def digest(record: Record, *, without: str = "title") -> str:
+    """SHA-256, in hexadecimal, of every setting but the title."""
+    settings = record.model_dump(exclude={without})
+    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def refusal(

@@ -14,7 +14,7 @@ import numpy as np
 from silomix.messages import Release, ShareReleases, Silos
 from silomix.messages.released_draws import mix, shared_draws
 from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
-from silomix.study.settings import AGGREGATIONS
+from silomix.study.methods import AGGREGATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,7 @@ from silomix.coordinator.aggregation.objective import (
     federated,
 )
 from silomix.messages.released_draws import MATCHED_STREAM
-from silomix.study.settings import SOLVERS
+from silomix.study.methods import SOLVERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ from silomix.coordinator.matching.evidence import (
     local_clusters,
 )
 from silomix.model.draws import Correspondence
-from silomix.study.settings import MATCHINGS
+from silomix.study.methods import MATCHINGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
     from silomix.model.prior import PooledModel
-    from silomix.study.settings import Matching
+    from silomix.study.methods import Matching
 
 __all__ = ["MatchingProblem", "match"]
 
