@@ -20,8 +20,7 @@ from safetensors.numpy import load, save
 from silomix.errors import FileError, MessageError
 from silomix.messages import AssignRows, DistinctRows, DivergenceReply
 from silomix.messages.container import HEAD, Envelope, digest_record
-from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES
-from silomix.messages.folder import ARRAYS, read
+from silomix.messages.folder import ARRAYS, LARGEST_FILE, MOST_LINES, read
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
@@ -152,13 +151,14 @@ class TestForPeople:
         refused(tmp_path / ("a" * 300), "cannot be read")
 
     def test_wide_tables_go_on(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("silomix.messages.csv_tables.LARGEST_FILE", 200)
-        record = DivergenceReply(np.full((6, 3), 1 / 3))
+        monkeypatch.setattr("silomix.messages.folder.LARGEST_FILE", 3000)
+        record = DivergenceReply(np.full((200, 3), 1 / 3))
         made = put(tmp_path / "cost", record)
         assert len(list(made.glob("cost*.csv"))) > 1
-        assert all(path.stat().st_size <= 200 for path in made.glob("*.csv"))
+        assert len(list(made.glob("arrays*.txt"))) > 1
+        assert all(path.stat().st_size <= 3000 for path in made.iterdir())
         assert_same(get(made), record)
-        monkeypatch.setattr("silomix.messages.csv_tables.LARGEST_FILE", 60)
+        monkeypatch.setattr("silomix.messages.folder.LARGEST_FILE", 60)
         with pytest.raises(MessageError):
             put(tmp_path / "long", record)
 

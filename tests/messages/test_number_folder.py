@@ -10,8 +10,7 @@ import pytest
 from cases.number_cases import MIXED, release_of, two_clusters
 
 from silomix.errors import MessageError
-from silomix.messages.csv_tables import release_tables
-from silomix.messages.folder import read, read_release, write_release
+from silomix.messages.folder import read, read_release, release_tables, write_release
 from silomix.model.schema import Schema, Shard
 from silomix.study import make_study
 from silomix.study.policy import PRESETS

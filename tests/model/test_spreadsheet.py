@@ -252,4 +252,4 @@ def test_who_writes_tables():
         for path in root.rglob("*.py")
         if re.search(r"to_csv\(|write_csv\(|csv\.writer|DictWriter", path.read_text("utf-8"))
     }
-    assert writers == {"model/spreadsheet.py", "messages/csv_tables.py"}
+    assert writers == {"model/spreadsheet.py", "messages/folder.py"}

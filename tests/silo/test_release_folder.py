@@ -21,8 +21,15 @@ from silomix.errors import MessageError, SettingsError
 from silomix.messages import SampleLocally
 from silomix.messages.container import HEAD
 from silomix.messages.container import digest_record as fingerprint
-from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES
-from silomix.messages.folder import ARRAYS, read, read_release, release_files, write_release
+from silomix.messages.folder import (
+    ARRAYS,
+    LARGEST_FILE,
+    MOST_LINES,
+    read,
+    read_release,
+    release_files,
+    write_release,
+)
 from silomix.messages.message_checks import check_reply
 from silomix.model.schema import Schema, Variable
 from silomix.model.table import infer_schema

@@ -20,7 +20,7 @@ from silomix.errors import PolicyRefusal
 from silomix.families.categorical import Categorical
 from silomix.families.release_rounding import round_counts
 from silomix.messages import AssignRows, LogLikelihood, PolishRound
-from silomix.silo.starting_labels import SWEEPS, TIMES_AS_MANY
+from silomix.silo.sampler import STARTING_SWEEPS, TIMES_AS_MANY
 
 if TYPE_CHECKING:
     from silomix.messages import Query
@@ -89,7 +89,7 @@ def sampling_cost(silo: Silo) -> Cost:
     of_cluster = components * float(family.parameters.sum())
     joined = 0.0  # numbers, while components are joined to begin with
     if study.model.clusters is not None:
-        sweeps += chains * SWEEPS * TIMES_AS_MANY
+        sweeps += chains * STARTING_SWEEPS * TIMES_AS_MANY
         joined = (TIMES_AS_MANY * components) ** 2 / 2 * statistics
     partitioned = rows if rows <= max(local.threshold, local.subsample) else local.subsample
     pairs = float(partitioned) ** 2

@@ -25,8 +25,7 @@ from silomix.silo.ledger_file import FAILED
 from silomix.silo.partition import need_package, partition
 from silomix.silo.relabel import align_draws
 from silomix.silo.release import arranged, make_release, without_rare_values
-from silomix.silo.sampler import Job, sample_in_blocks
-from silomix.silo.starting_labels import starting_labels
+from silomix.silo.sampler import Job, sample_in_blocks, starting_labels
 from silomix.silo.store import Kept, Store, digest_arrays, open_store
 from silomix.study import Study, digest
 from silomix.study.policy import OPEN, Policy
