@@ -169,7 +169,7 @@ class TestFile:
         path = tmp_path / "data" / "silomix" / LEDGER
         before = os.umask(0o000)
         try:
-            with changing(path, trying=True):
+            with changing(path):
                 modes = {one.name: mode(one) for one in path.parent.iterdir()}
         finally:
             os.umask(before)

@@ -217,11 +217,11 @@ def _log_likelihood(query: messages.LogLikelihood, silo: Silo) -> messages.LogLi
             f"{query.profiles.shape[2]} clusters; it was shown {draws} draws of {clusters}"
         )
     some = matched.some(query.first, query.last)
-    point = some, query.weights, query.profiles
-    rows = silo.rows
-    expected = partial(rows.expected, threads=silo.threads)
-    found = released_draws.mean_log_likelihood(*point, rows.family, expected)
-    return messages.LogLikelihoodReply(*found)
+    expected = partial(silo.rows.expected, threads=silo.threads)
+    parts = released_draws.mean_log_likelihood(
+        some, query.weights, query.profiles, silo.rows.family, expected
+    )
+    return messages.LogLikelihoodReply(*parts)
 
 
 def _distinct_rows(_: messages.CountDistinctRows, silo: Silo) -> messages.DistinctRows:
@@ -232,8 +232,8 @@ def _distinct_rows(_: messages.CountDistinctRows, silo: Silo) -> messages.Distin
 def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
     key = fold(chain_key(silo.study.seed, silo.place, POLISH_STREAM), query.round)
     given, alpha = (query.weights, query.parameters), query.alpha or 0.0
-    how = alpha, query.inner_sweeps, silo.threads
-    return messages.PolishReply.of(*silo.rows.draw_labels(key, given, *how))
+    drawn = silo.rows.draw_labels(key, given, alpha, query.inner_sweeps, silo.threads)
+    return messages.PolishReply.of(*drawn)
 
 
 def _assign(query: messages.AssignRows, silo: Silo) -> messages.Received:

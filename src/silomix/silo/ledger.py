@@ -160,7 +160,7 @@ def check_account(account: Account) -> None:
     FileError
         When the ledger cannot be read or written: what leaves could not be counted.
     """
-    with changing(account.path, trying=True) as ledger:  # hours of work may follow
+    with changing(account.path) as ledger:
         _refuse(ledger, account)
 
 
@@ -175,7 +175,8 @@ def note_left(account: Account, record: str, *, has_left: bool = False) -> None:
     with _noting(account, has_left=has_left) as noted:
         if noted.only_failed:
             noted.policy, noted.rounding = account.entry.policy, account.entry.rounding
-        noted.left = {record: _now()} | noted.left
+        if record not in noted.left:
+            noted.left = {record: _now()} | noted.left
 
 
 @contextmanager

@@ -35,6 +35,9 @@ PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {FORMAT};
 CREATE TABLE tables (name TEXT PRIMARY KEY, document TEXT NOT NULL);
 """
+UPSERT = (
+    "INSERT INTO tables VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET document = excluded.document"
+)
 # Seconds to wait for another process that has the file locked.
 WAIT = 60.0
 
@@ -221,25 +224,21 @@ def read_ledger(path: Path) -> Ledger:
 
 
 @contextmanager
-def changing(path: Path, *, trying: bool = False) -> Iterator[Ledger]:
-    """Let one process at a time look at the ledger, and change it: what changed is written.
+def changing(path: Path) -> Iterator[Ledger]:
+    """Let one process at a time look at the ledger, and change it; it begins where there is none.
 
-    A ledger that is not there begins.
-
-    Parameters
-    ----------
-    trying : find out, too, whether anything can be written.
+    It is written even if nothing changes: hours of work may follow that must be counted.
     """
     with _explaining(path):
         _make(path)
         with closing(_connect(path)) as file, file:
             file.execute("BEGIN IMMEDIATE")
             ledger = _load(file)
-            if trying:
-                file.execute(f"PRAGMA user_version = {FORMAT}")
-            before = ledger.model_copy(deep=True)
+            file.execute(f"PRAGMA user_version = {FORMAT}")
             yield ledger
-            _save(file, ledger, before)
+            for table in ledger.tables:
+                if table.versions or table.allowed:
+                    file.execute(UPSERT, (table.name, table.model_dump_json()))
 
 
 def refuse_old(data: Path) -> None:
@@ -306,14 +305,3 @@ def _load(file: sqlite3.Connection) -> Ledger:
         raise sqlite3.DatabaseError("it is not what it should be")
     tables = file.execute("SELECT document FROM tables ORDER BY rowid")
     return Ledger(tables=[Table.model_validate_json(text) for (text,) in tables])
-
-
-def _save(file: sqlite3.Connection, ledger: Ledger, before: Ledger) -> None:
-    """Write the tables that have changed."""
-    upsert = (
-        "INSERT INTO tables VALUES (?, ?) "
-        "ON CONFLICT (name) DO UPDATE SET document = excluded.document"
-    )
-    for table in ledger.tables:
-        if (table.versions or table.allowed) and table not in before.tables:
-            file.execute(upsert, (table.name, table.model_dump_json()))
