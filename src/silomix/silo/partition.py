@@ -164,7 +164,7 @@ def draws_apart(labels: Bytes) -> Apart:
 
 
 def linkage_cuts(distances: Apart, most: int) -> Ints:
-    """Cuts of the average-linkage tree of the rows into exactly 2, 3, … `most` clusters: (cut, row).
+    """Cuts of the average-linkage tree of the rows, into 2, 3, … `most` clusters: (cut, row).
 
     Parameters
     ----------
