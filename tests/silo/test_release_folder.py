@@ -156,10 +156,9 @@ class TestRoundTrip:
             for cell in row
         }
         assert not any(cell.startswith(("=", "@", "+v")) for cell in cells)
-        assert not any(";=" in cell for cell in cells)
-        assert {"'@SUM(1)", "'+ve", "-1", "''=1+1", "+", "a;'=1+1", "(-2, -1]"} <= cells
+        assert {"'@SUM(1)", "'+ve", "-1", "''=1+1", "+", "(-2, -1]"} <= cells
         written = f"'{link}"
-        assert {written, f"{written}=+ve", f"{written}=a;'=1+1"} <= cells
+        assert {written, f"{written}=+ve"} <= cells
 
 
 def check_airlock(files):

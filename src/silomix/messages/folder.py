@@ -426,10 +426,7 @@ def csv_files(
     lines: list[str] = []
     writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n")
     for row in chain([heading], rows):
-        writer.writerow(
-            for_spreadsheet(cell, first=place == 0) if isinstance(cell, str) else cell
-            for place, cell in enumerate(row)
-        )
+        writer.writerow(for_spreadsheet(cell) if isinstance(cell, str) else cell for cell in row)
     top, *body = (line.encode() for line in lines)
     parts, size = [[top]], len(top)
     for line in body:
