@@ -79,7 +79,7 @@ class Array:
         return core_schema.no_info_plain_validator_function(self.check)
 
     def check(self, array: Any) -> NDArray[Any]:
-        """Return the array; refuse one of another type, dimension or range."""
+        """Check an array: refuse one of another type, dimension or range."""
         if not isinstance(array, np.ndarray) or array.dtype.name not in self.dtypes:
             raise ValueError(f"should be an array of {' or '.join(self.dtypes)}")
         if array.ndim != len(self.axes):

@@ -85,7 +85,7 @@ def answer_or_refuse(query: messages.Query, silo: Silo) -> Any:
 
 
 def refusal_code(error: Exception) -> str:
-    """Return what may be said of an error outside: one of `silomix.messages.REFUSALS`."""
+    """Code of an error, all that may be said of it outside: one of `silomix.messages.REFUSALS`."""
     return error.code if isinstance(error, SilomixError) else "failed"
 
 
@@ -176,7 +176,7 @@ def _count(query: messages.Query, silo: Silo, *, has_left: bool = False) -> None
 
 
 def shown_draws(silo: Silo) -> MatchedDraws:
-    """Return the matched draws of the releases that the silo was shown, made once."""
+    """Matched draws of the releases that the silo was shown, made once."""
     store = silo.store
     if store.matched is None and store.shared is not None:
         store.matched = released_draws.shared_draws(store.shared, silo.study.pooled_model)
@@ -252,7 +252,7 @@ def _assign(query: messages.AssignRows, silo: Silo) -> messages.Received:
 
 
 def _knows_better(silo: Silo) -> bool:
-    """Tell whether the profiles to assign by were made from the silo's rounded release."""
+    """Whether the profiles to assign by were made from the silo's rounded release."""
     study = silo.study
     return (
         study.strategy == "consensus"
@@ -263,7 +263,7 @@ def _knows_better(silo: Silo) -> bool:
 
 
 def _own_profiles(query: messages.AssignRows, membership: Reals, silo: Silo) -> Reals:
-    """Return the profiles that the silo assigns its rows by: they stay here.
+    """Profiles that the silo assigns its rows by: they stay here.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ def check_cost(cost: Cost, silo: Silo, what: str) -> None:
 
 
 def public_rows(silo: Silo) -> int:
-    """Return the number of rows, as its policy lets it be told: a refusal depends on no more."""
+    """Number of rows, rounded by the policy: a refusal depends on no more."""
     return int(round_counts(np.array(silo.shard.rows), silo.policy))
 
 

@@ -113,7 +113,7 @@ def read_draws(
 
 
 def _problem(found: Given) -> str:
-    """Return what draws have that none can have; or ""."""
+    """First problem of draws that cannot be used; or ""."""
     sums = found.weights.sum(axis=-1)
     every = (("weights", found.weights), *found.by_name())
     wrong = [name for name, part in every if not (np.abs(part) <= LARGEST).all()]
@@ -149,7 +149,7 @@ def open_file(path: Path) -> Any:
 
 
 def _read_arrays(given: Mapping[str, Any], silo: str, labels: Mapping[str, Labels]) -> Given:
-    """Return draws by name; `labels` are those of a parameter's further axes, where it has any."""
+    """Draws by name; `labels` are those of a parameter's further axes, where it has any."""
     weights, parameters = _as_numbers(given["weights"], "weights", silo), given["parameters"]
     if weights.ndim not in {2, 3}:
         text = f"{silo}: the weights have {weights.ndim} axes"
@@ -177,7 +177,7 @@ def _read_arrays(given: Mapping[str, Any], silo: str, labels: Mapping[str, Label
 
 
 def _by_name(parameters: Any, names: Any, axes: int, silo: str) -> dict[str, Floats]:
-    """Return an array of parameters by name; the weights have so many axes."""
+    """Array of parameters by name; the weights have so many axes."""
     array = _as_numbers(parameters, "parameters", silo)
     if array.ndim != axes + 1:
         text = f"{silo}: the parameters have {array.ndim} axes, and the weights {axes}"
@@ -208,7 +208,7 @@ def _as_numbers(values: Any, name: str, silo: str) -> Floats:
 def _read_group(
     group: Any, silo: str, weights: str, parameters: Sequence[str] | None, component: str | None
 ) -> tuple[Mapping[str, Any], dict[str, Labels]]:
-    """Return the arrays of ArviZ's group, and the labels along the further axes of parameters."""
+    """Arrays of ArviZ's group, and the labels along the further axes of parameters."""
     known = list(map(str, group.data_vars))
     for name in (weights, *(parameters or ())):
         if name not in known:
@@ -242,7 +242,7 @@ def _read_group(
 
 
 def _columns(name: str, array: Floats, labels: Labels) -> dict[str, Floats]:
-    """Return the numbers of a parameter by name: "mu", or "mu[age]" where it has several."""
+    """Numbers of a parameter by name: "mu", or "mu[age]" where it has several."""
     named = [",".join(map(str, each)) for each in product(*labels)]
     parts = np.moveaxis(array.reshape(*array.shape[: array.ndim - len(labels)], -1), -1, 0)
     return {
@@ -251,14 +251,14 @@ def _columns(name: str, array: Floats, labels: Labels) -> dict[str, Floats]:
 
 
 def guess_transform(values: Iterable[Floats]) -> str:
-    """Return the transform that frees a parameter, by where all its draws lie."""
+    """Transform that frees a parameter, by where all its draws lie."""
     each = [(part.min(), part.max()) for part in values]
     low, high = min(low for low, _ in each), max(high for _, high in each)
     return "none" if low <= 0 else "log" if high >= 1 else "logit"
 
 
 def transform(given: Given, words: Mapping[str, str], smallest: float, silo: str) -> Given:
-    """Return the draws in free coordinates, their labels aligned.
+    """Draws in free coordinates, their labels aligned.
 
     Components with a weight below `smallest` are as good as empty: they go where there is room.
     """
@@ -281,7 +281,7 @@ def transform(given: Given, words: Mapping[str, str], smallest: float, silo: str
 
 
 def align(weights: Floats, points: Floats) -> Ints:
-    """Return which component of each draw is cluster 0, 1, …: (draw, cluster).
+    """Component of each draw that is cluster 0, 1, …: (draw, cluster).
 
     Draw by draw, components are assigned to the clusters of a reference so that the squared
     distances, in standard deviations within clusters and weighted by the components' weights, are
@@ -322,7 +322,7 @@ def _settle(weights: Floats, points: Floats, reference: Floats) -> tuple[Ints, f
 
 
 def drop_empty(given: Given, smallest: float, silo: str) -> Given:
-    """Return the components with a weight of `smallest` in most draws, the heaviest first.
+    """Components with a weight of `smallest` in most draws, the heaviest first.
 
     Where a draw has one of them empty, its parameters are the prior's, and say nothing of the
     cluster: those of other draws take their place.
@@ -348,7 +348,7 @@ def _too_light(silo: str, smallest: float) -> SettingsError:
 
 
 def count_rows(given: Given, alpha: float, silo: str) -> int:
-    """Return how many rows weights that vary so stand for: those of a Dirichlet, by moments."""
+    """Effective number of rows behind weights that vary so: of a Dirichlet, by moments."""
     clusters = len(given.shares)
     if clusters == 1:
         text = f"{silo}: it has a single cluster, whose weight does not tell how many rows it has"
@@ -360,7 +360,7 @@ def count_rows(given: Given, alpha: float, silo: str) -> int:
 def release_given(
     given: Given, family: Product, rows: int, silo: str, *, tier: Tier, policy: Policy, **about: Any
 ) -> Release:
-    """Return a silo's release: what it would be had the silo sampled here.
+    """Release of a silo, as if it had sampled here.
 
     Parameters
     ----------

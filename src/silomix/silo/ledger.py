@@ -82,7 +82,7 @@ def open_account(
     table_name: str | None = None,
     ledger: Path | None = None,
 ) -> Account:
-    """Return the study's place in the silo's ledger, if the policy has one for it.
+    """Study's place in the silo's ledger, if the policy has one for it.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def _note_policy(ledger: Ledger, table: Table, account: Account, now: str) -> No
 
 
 def _flat(policy: Policy) -> dict[str, Any]:
-    """Return a policy's settings by name, such as "exchanges.polish"."""
+    """Policy's settings by name, such as "exchanges.polish"."""
     settings = echo(policy)
     for part in ("exchanges", "limits"):
         settings |= {f"{part}.{key}": value for key, value in settings.pop(part).items()}
@@ -229,7 +229,7 @@ def _flat(policy: Policy) -> dict[str, Any]:
 
 
 def knows(account: Account) -> bool:
-    """Tell whether the ledger has the study."""
+    """Whether the ledger has the study."""
     table = read_ledger(account.path).table(account.table)
     return any(one.is_like(account.entry) for one in table.ever)
 
@@ -249,7 +249,7 @@ def allow_study(path: Path, study: str, table: str | None = None) -> Ledger:
 
 
 def begin_version(path: Path, table: str | None = None) -> Ledger:
-    """Say that a table has new rows, which are counted anew, and return the ledger."""
+    """Declare that a table has new rows, which are counted anew; return the ledger."""
     with changing(path) as ledger:
         known = ledger.table(table)
         if not known.versions:
@@ -312,7 +312,7 @@ def _refuse(ledger: Ledger, account: Account) -> None:
 
 
 def _told(study: Answered) -> str:
-    """Return when a study was first answered, and whether that is all that it was."""
+    """Date on which a study was first answered, and whether it only failed."""
     return study.since[:10] + (" (it failed)" if study.only_failed else "")
 
 

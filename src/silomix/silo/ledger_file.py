@@ -80,7 +80,7 @@ class Answered(BaseModel):
         return self.left.keys() == {FAILED}
 
     def is_like(self, other: Answered) -> bool:
-        """Tell whether the two are one study, answered alike: together they tell no more."""
+        """Whether the two are one study, answered alike: together they reveal no more."""
         # a table that could not be read may be mended: the study that told so goes on
         never_read = self.only_failed and not self.rows
         same = (self.study, self.silo) == (other.study, other.silo)
@@ -103,7 +103,7 @@ class Version(BaseModel):
     studies: list[Answered] = []
 
     def has(self, cells: str) -> bool:
-        """Tell whether a table with these cells was answered from."""
+        """Whether a table with these cells was answered from."""
         return cells in {self.digest, *(study.cells for study in self.studies)}
 
 
@@ -144,7 +144,7 @@ class Table(BaseModel):
         return self.versions[-1] if self.versions else Version(since="")
 
     def has(self, cells: str) -> bool:
-        """Tell whether it ever had these cells when it was answered from."""
+        """Whether it ever had these cells when it was answered from."""
         return any(version.has(cells) for version in self.versions)
 
 
@@ -154,7 +154,7 @@ class Ledger(BaseModel):
     tables: list[Table] = []
 
     def table(self, name: str | None) -> Table:
-        """Return the table of that name, which is there from now on; the only one without a name.
+        """Table of that name, which is there from now on; the only one without a name.
 
         Of a table that nothing is said of afterwards, nothing is written.
         """
@@ -171,7 +171,7 @@ class Ledger(BaseModel):
 
 
 def find_ledger(path: Path | None = None) -> Path:
-    """Return where the ledger is: `path`, or what the environment says, or this user's own.
+    """Path of the ledger: `path`, or from the environment, or this user's own.
 
     Raises
     ------
@@ -190,7 +190,7 @@ def find_ledger(path: Path | None = None) -> Path:
 
 
 def _data_folder() -> Path:
-    """Return the folder in which programs keep this user's data."""
+    """Folder in which programs keep this user's data."""
     try:
         home = Path.home()
     except RuntimeError:
@@ -254,7 +254,7 @@ def refuse_old(data: Path) -> None:
 
 @contextmanager
 def _explaining(path: Path) -> Iterator[None]:
-    """Say why a ledger cannot be used."""
+    """Turn errors of files and of SQLite into one that says what to do."""
     try:
         yield
     except SilomixError:

@@ -157,13 +157,13 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
             store._write(IDENTITY_FILE, json.dumps(dict(identity), indent=1).encode)
         known = json.loads((folder / IDENTITY_FILE).read_text(encoding="utf-8"))
         others = [word for word, value in identity.items() if known.get(word) != value]
-        found = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
-        if KEPT_FILE in found:
-            store.kept = Kept(decode(found[RELEASE_FILE])[1], **load(found[KEPT_FILE]))
-        if SHARED_FILE in found:
-            store.shared = decode(found[SHARED_FILE])[1]
-        if MEMBERSHIP_FILE in found:
-            store.membership = load(found[MEMBERSHIP_FILE])["membership"]
+        files = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+        if KEPT_FILE in files:
+            store.kept = Kept(decode(files[RELEASE_FILE])[1], **load(files[KEPT_FILE]))
+        if SHARED_FILE in files:
+            store.shared = decode(files[SHARED_FILE])[1]
+        if MEMBERSHIP_FILE in files:
+            store.membership = load(files[MEMBERSHIP_FILE])["membership"]
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise CheckpointError(
@@ -191,6 +191,6 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def digest_arrays(arrays: Iterable[Array]) -> str:
-    """Return a digest of arrays; of a shard's cells, it tells the silo's rows from others."""
+    """Digest of arrays, such as a shard's cells."""
     named = {f"cells {place}": part for place, part in enumerate(arrays)}
     return hashlib.sha256(_contain(**named)).hexdigest()

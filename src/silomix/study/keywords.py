@@ -321,14 +321,14 @@ def _derive_schedule(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
 
 
 def _fits(path: KeyPath, values: Mapping[KeyPath, Any]) -> bool:
-    """Tell whether the method that was chosen has this option: a default must not go to another."""
+    """Whether the method that was chosen has this option: a default must not go to another."""
     methods = getattr(Study.model_fields[str(path[0])].annotation, "methods", {})
     chosen = _chosen(methods, values.get((path[0], "method")))
     return chosen is None or path[1] in chosen.model_fields
 
 
 def _chosen(methods: Mapping[str, Any], word: object) -> Any:
-    """Return the record of a method; None for what the validation will refuse."""
+    """Record of a method; None for what the validation will refuse."""
     return methods[word].record if isinstance(word, str) and word in methods else None
 
 

@@ -74,7 +74,7 @@ class Registry(dict[str, Registered]):
         self[record.model_fields["method"].default] = Registered(record, function)
 
     def function(self, settings: Method) -> Callable[..., Any]:
-        """Return the function that carries out the method with these options."""
+        """Function that carries out the method with these options."""
         function = self[settings.method].function
         return resolve_name(function) if isinstance(function, str) else function
 
@@ -106,7 +106,7 @@ class Method(Record):
     method: str
 
     def asks(self, silos: int) -> Asked | None:
-        """Return what the method asks of each of so many silos; None for nothing."""
+        """Questions of the method to each of so many silos; None for nothing."""
 
 
 MATCHINGS, AGGREGATIONS, SOLVERS = Registry(), Registry(), Registry()
@@ -231,7 +231,7 @@ class Vcmc(Aggregation):
     )
 
     def asks(self, silos: int) -> Asked | None:
-        """Return the oracle's questions; one silo has nothing to weigh."""
+        """Oracle's questions; one silo has nothing to weigh."""
         if silos == 1:
             return None
         if self.oracle == "contingency":

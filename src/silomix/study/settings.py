@@ -150,7 +150,7 @@ def describe(variable: Variable) -> dict[str, Any]:
 
 
 def check_variables(variables: tuple[VariableSettings, ...]) -> tuple[VariableSettings, ...]:
-    """Return the variables; refuse duplicate names, and kinds out of order."""
+    """Check the variables: refuse duplicate names, and kinds out of order."""
     check_distinct(tuple(variable.name for variable in variables))
     places = [all_kinds().index(variable.kind) for variable in variables]
     if places != sorted(places):

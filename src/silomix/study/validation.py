@@ -113,7 +113,7 @@ def validate(
     complete: bool = False,
     keywords: Mapping[KeyPath, str] | None = None,
 ) -> R:
-    """Return `data` as a record, or refuse it with all its problems.
+    """`data` as a record, or refuse it with all its problems.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def _key(key: str) -> str:
 
 
 def check_writable(text: str, *, one_line: bool = False) -> str:
-    """Return text; refuse control characters, and line ends if it must be one line."""
+    """Check text: refuse control characters, and line ends if it must be one line."""
     visible = text if one_line else " ".join(text.split())
     if any(unicodedata.category(character) in CONTROLS for character in visible):
         raise rule(f"is {quote(text)}; it must not contain control characters")
@@ -248,14 +248,14 @@ def check_writable(text: str, *, one_line: bool = False) -> str:
 
 
 def check_text(text: str) -> str:
-    """Return the name of a variable or a level; refuse one that is blank or several lines."""
+    """Check the name of a variable or a level: refuse one that is blank or several lines."""
     if not text.strip():
         raise rule(f"is {quote(text)}; it must not be blank")
     return check_writable(text, one_line=True)
 
 
 def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a list of names; refuse an empty one, or one with duplicates."""
+    """Check a list of names: refuse an empty one, or one with duplicates."""
     if not names:
         raise rule("is empty; it must list at least one")
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -265,7 +265,7 @@ def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_silo(name: str) -> str:
-    """Return the name of a silo; refuse one that cannot be a file name on some systems."""
+    """Check the name of a silo: refuse one that cannot be a file name on some systems."""
     fits = 0 < len(name) <= LONGEST_SILO_NAME and name.isprintable() and name.strip() == name
     if not fits or name.strip(".") != name or set(NOT_IN_FILE_NAMES) & set(name):
         raise rule(
@@ -277,7 +277,7 @@ def check_silo(name: str) -> str:
 
 
 def check_roster(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the silos; refuse two that would be the same file name."""
+    """Check the names of the silos: refuse two that would be the same file name."""
     check_distinct(names)
     spelled = sorted((unicodedata.normalize("NFC", name).casefold(), name) for name in names)
     for (folded, name), (next_folded, next_name) in pairwise(spelled):
