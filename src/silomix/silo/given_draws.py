@@ -139,14 +139,7 @@ def open_file(path: Path) -> Any:
 
 def _read_arrays(arrays: Any, labels: Mapping[str, Labels]) -> Given:
     """Draws by name; `labels` are those of a parameter's further axes, where it has any."""
-    if not isinstance(arrays, Mapping):
-        raise DataError(
-            f"its draws are of type {type(arrays).__name__}; give a mapping with 'weights' and "
-            "'parameters', or a DataTree or InferenceData with a group 'posterior'"
-        )
-    if lacking := quoted([name for name in ("weights", "parameters") if name not in arrays]):
-        text = f"the mapping of its draws has no {lacking}, only {quoted(list(arrays))}"
-        raise DataError(f"{text}; give both 'weights' and 'parameters'")
+    _check_mapping(arrays)
     weights, parameters = _as_numbers(arrays["weights"], "weights"), arrays["parameters"]
     if weights.ndim not in {2, 3}:
         text = f"the weights have {weights.ndim} axes"
@@ -173,6 +166,18 @@ def _read_arrays(arrays: Any, labels: Mapping[str, Labels]) -> Given:
     draws = Given(tuple(columns), weights, values)
     _check_values(draws)
     return draws._replace(weights=weights / weights.sum(axis=-1, keepdims=True))
+
+
+def _check_mapping(arrays: Any) -> None:
+    """Refuse what is no mapping, or has no draws."""
+    if not isinstance(arrays, Mapping):
+        raise DataError(
+            f"its draws are of type {type(arrays).__name__}; give a mapping with 'weights' and "
+            "'parameters', or a DataTree or InferenceData with a group 'posterior'"
+        )
+    if lacking := quoted([name for name in ("weights", "parameters") if name not in arrays]):
+        text = f"the mapping of its draws has no {lacking}, only {quoted(list(arrays))}"
+        raise DataError(f"{text}; give both 'weights' and 'parameters'")
 
 
 def _by_name(parameters: Any, names: Any, axes: int) -> dict[str, Floats]:
