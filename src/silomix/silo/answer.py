@@ -79,8 +79,8 @@ def answer_or_refuse(query: messages.Query, silo: Silo) -> Any:
             return answer(query, silo)
     except Exception as error:
         code = refusal_code(error)
-        about = silo.name, type(query).__name__, code, as_logged(error)
-        log.error("%s: %s refused: %s\n%s", *about)  # noqa: TRY400
+        parts = silo.name, type(query).__name__, code, as_logged(error)
+        log.error("%s: %s refused: %s\n%s", *parts)  # noqa: TRY400
         return messages.Refused(code)
 
 
@@ -193,8 +193,8 @@ def _divergence(query: messages.DivergenceCost, silo: Silo) -> messages.Divergen
     influence = getattr(study.matching, "reference", "mean")
     known = released_draws.make_reference(query, influence, study.pooled_model, len(study.silos))
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
-    own = kept.weights.mean(axis=0), kept.parameters
-    cost = released_draws.divergence_cost(known, silo.rows, *own, rng)
+    weights = kept.weights.mean(axis=0)
+    cost = released_draws.divergence_cost(known, silo.rows, weights, kept.parameters, rng)
     return messages.DivergenceReply(cost)
 
 
@@ -231,19 +231,19 @@ def _distinct_rows(_: messages.CountDistinctRows, silo: Silo) -> messages.Distin
 
 def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
     key = fold(chain_key(silo.study.seed, silo.place, POLISH_STREAM), query.round)
-    given, alpha = (query.weights, query.parameters), query.alpha or 0.0
-    drawn = silo.rows.draw_labels(key, given, alpha, query.inner_sweeps, silo.threads)
+    start, alpha = (query.weights, query.parameters), query.alpha or 0.0
+    drawn = silo.rows.draw_labels(key, start, alpha, query.inner_sweeps, silo.threads)
     return messages.PolishReply.of(*drawn)
 
 
 def _assign(query: messages.AssignRows, silo: Silo) -> messages.Received:
     clusters = query.parameters.shape[1]
     if query.groups is None:
-        find = partial(silo.rows.membership, query.weights, threads=silo.threads)
-        found = find(query.parameters)
+        assign = partial(silo.rows.membership, query.weights, threads=silo.threads)
+        assigned = assign(query.parameters)
         if _knows_better(silo):
-            found = find(_own_profiles(query, found.membership, silo))
-        membership = to_four_decimals(found.membership)
+            assigned = assign(_own_profiles(query, assigned.membership, silo))
+        membership = to_four_decimals(assigned.membership)
     else:
         membership = np.zeros((silo.shard.rows, clusters), dtype=np.float32)
         membership[np.arange(silo.shard.rows), query.groups[kept_posterior(silo).labels]] = 1.0

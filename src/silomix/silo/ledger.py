@@ -124,27 +124,27 @@ def _warn_of_likeness(account: Account, name: str) -> None:
     ----------
     name : of the whole table, where a column says whose each row is.
     """
-    tables, own = read_ledger(account.path).tables, account.entry.columns
+    tables, columns = read_ledger(account.path).tables, account.entry.columns
     if any(table.name == account.table or table.has(account.entry.cells) for table in tables):
         return
     alike = []
     for table in tables:
         for study in () if table.name.startswith(name) else table.ever:
-            same = sum(own.get(column) == known for column, known in study.columns.items())
-            shared = len(own.keys() & study.columns.keys())
-            if 2 * max(same, shared) > len(own) or not study.columns:
+            same = len(columns.items() & study.columns.items())
+            shared = len(columns.keys() & study.columns.keys())
+            if 2 * max(same, shared) > len(columns) or not study.columns:
                 alike.append((same, table.name, study.since))
     if not alike:
         return
     same, other, since = max(alike)
-    told = f"{account.path} has no table {account.table!r} yet, but knows "
-    told += f"{quoted(list(dict.fromkeys(name for _, name, _ in alike)))}"
-    if 2 * same > len(own):
-        told += f": {same} of its {plural(len(own), 'column')} are those of {other!r}, answered "
-        told += f"on {since[:10]}, though perhaps in another order of the rows"
+    text = f"{account.path} has no table {account.table!r} yet, but knows "
+    text += f"{quoted(list(dict.fromkeys(name for _, name, _ in alike)))}"
+    if 2 * same > len(columns):
+        text += f": {same} of its {plural(len(columns), 'column')} are those of {other!r}, "
+        text += f"answered on {since[:10]}, though perhaps in another order of the rows"
     warn(
         DataWarning(
-            f"{told}; if this is one of them with other rows, stop here and give its name with "
+            f"{text}; if this is one of them with other rows, stop here and give its name with "
             "--table-name: what has left it still counts"
         )
     )
@@ -278,26 +278,26 @@ def _refuse(ledger: Ledger, account: Account) -> None:
     if limit >= UNLIMITED or any(entry.study in one.allowed for one in same):
         return
     answered = {study.study: (one, study) for one, study in counted}
-    source, own = answered.get(entry.study, (account.table, None))
+    source, earlier = answered.get(entry.study, (account.table, None))
     where = ["silomix", "ledger", "--ledger", str(account.path), "--table-name", account.table]
     first, otherwise = "To", ""
-    if own is not None:
-        least, base = own.rounding.split(", ")
+    if earlier is not None:
+        least, base = earlier.rounding.split(", ")
         counts = f"counts rounded to {base}" if base != "1" else "exact counts"
-        what = f"under its policy {own.policy!r}, with minimum count {least} and {counts}"
+        what = f"under its policy {earlier.policy!r}, with minimum count {least} and {counts}"
         first = "Answer with the earlier policy (--policy); to"
-        if own.rows != entry.rows:
+        if earlier.rows != entry.rows:
             what, first = "with other rows", "Answer with the earlier table; to"
-        problem = f"this study was answered from {source!r} {what}, on {_told(own)}"
+        problem = f"this study was answered from {source!r} {what}, on {_since(earlier)}"
     elif table.counted.digest not in (None, entry.cells):
         last = table.counted.studies[-1]
         otherwise = f"; or for this and later ones: {shlex.join([*where, '--new-version'])}"
-        then = f"study {last.study[:16]} was answered, on {_told(last)}"
+        then = f"study {last.study[:16]} was answered, on {_since(last)}"
         problem = f"{account.table!r} is not as it was when {then}: rows or columns differ"
     elif len(answered) >= limit:
         allowed = "1 study" if limit == 1 else f"{limit:,} studies"
         names = quoted(list(dict.fromkeys(name for name, _ in answered.values())))
-        listed = ", ".join(f"{one.study[:16]} on {_told(one)}" for _, one in answered.values())
+        listed = ", ".join(f"{one.study[:16]} on {_since(one)}" for _, one in answered.values())
         otherwise = "; or let the policy's owner raise studies"
         problem = f"its policy {account.policy.name!r} allows {allowed} of one table; answered "
         problem += f"from {names or repr(account.table)}: {listed or 'none yet'}"
@@ -311,7 +311,7 @@ def _refuse(ledger: Ledger, account: Account) -> None:
     )
 
 
-def _told(study: Answered) -> str:
+def _since(study: Answered) -> str:
     """Date on which a study was first answered, and whether it only failed."""
     return study.since[:10] + (" (it failed)" if study.only_failed else "")
 

@@ -72,7 +72,7 @@ class Answered(BaseModel):
     @property
     def since(self) -> str:
         """When the first answer left, or failed."""
-        return min(self.left.values(), default="nothing yet")
+        return min(self.left.values(), default="not yet")
 
     @property
     def only_failed(self) -> bool:

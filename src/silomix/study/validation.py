@@ -232,11 +232,8 @@ def quote(value: object) -> str:
 
 def file_place(path: KeyPath) -> str:
     """Place in TOML, "schedule.burn_in"; "variables.2" is the second item of a list."""
-    return ".".join(_key(step) if isinstance(step, str) else str(step + 1) for step in path)
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[\w-]{1,60}", key) else quote(key)
+    keys = (str(step + 1) if isinstance(step, int) else step for step in path)
+    return ".".join(key if re.fullmatch(r"[\w-]{1,60}", key) else quote(key) for key in keys)
 
 
 def check_writable(text: str, *, one_line: bool = False) -> str:
