@@ -64,8 +64,7 @@ class Store:
     ----------
     lock : guards what is made once, across threads and, with a folder, processes.
     kept, shared, membership : see the methods that set them.
-    ready : the silo's rows in the forms that its answers need; prepared : one of those forms, where
-        it was made elsewhere.
+    prepared : the silo's rows in the form that the kernels need, where it was made elsewhere.
     verdict : on the run of this process, for the silo's own user.
     asked : for each kind of question that a policy limits, the digests of those asked, and how
         often each counts; of a silo without a ledger.
