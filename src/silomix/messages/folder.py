@@ -32,6 +32,7 @@ import shutil
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from hashlib import sha256
 from itertools import chain, count, takewhile
 from pathlib import Path
@@ -179,24 +180,25 @@ def check_target(target: Path, *, force: bool = False) -> None:
 def write_folder(target: Path, files: Iterable[tuple[str, bytes]]) -> None:
     """Write a folder under a temporary name, then rename it, replacing an old one.
 
-    Nobody else writes this folder: the next writer replaces the remains of a killed one.
-
-    Parameters
-    ----------
-    files : paths inside the folder and contents; each item is requested once the last is written.
+    Nobody else writes it: the next writer removes the remains of a killed one. Each of the `files`,
+    paths inside the folder and contents, is requested once the last is written.
     """
-    scratch = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(scratch, ignore_errors=True)
+    scratch, old = (target.with_name(f".{target.name}.{end}") for end in ("partial", "old"))
+    clear = partial(shutil.rmtree, ignore_errors=True)
+    clear(scratch)
+    clear(old)
     try:
         with writing(target, FileError):
             scratch.mkdir(parents=True)  # a link in its place is not followed
             for name, content in files:
                 (scratch / name).parent.mkdir(exist_ok=True)
                 replace_file(scratch / name, content)
-            shutil.rmtree(target, ignore_errors=True)
+            if target.exists():
+                target.rename(old)
             scratch.rename(target)
+        clear(old)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        clear(scratch)
 
 
 def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:
