@@ -32,7 +32,6 @@ import shutil
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from functools import partial
 from hashlib import sha256
 from itertools import chain, count, takewhile
 from pathlib import Path
@@ -61,7 +60,7 @@ from silomix.messages.container import (
 )
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
-from silomix.model.files import read_file, replace_file, writing
+from silomix.model.files import finishing, read_file, replace_file, unfinished, writing
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Variable
 from silomix.model.spreadsheet import for_spreadsheet
@@ -108,7 +107,10 @@ def write_release(
     target = Path(folder)
     check_target(target, force=force)
     files = release_files(release, schema)
-    write_folder(target, files.items())
+    with writing(target, FileError):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with finishing([target]):
+        write_folder(target, files.items())
     return [target / name for name in files]
 
 
@@ -168,11 +170,11 @@ def _read_arrays(files: dict[str, bytes]) -> Arrays:
 
 
 def check_target(target: Path, *, force: bool = False) -> None:
-    """Refuse a folder with content, unless it is a message to replace."""
+    """Refuse a folder with content, unless it is an unfinished message, or one to replace."""
     with writing(target, FileError):
         occupied = target.exists() and (not target.is_dir() or any(target.iterdir()))
         replaceable = occupied and (target / HEAD).is_file()
-    if occupied and not (force and replaceable):
+    if occupied and not (force and replaceable) and not unfinished([target]):
         advice = "give another folder" + (", or --force to replace it" if replaceable else "")
         raise SettingsError(f"{target} exists already; {advice}")
 
@@ -183,22 +185,18 @@ def write_folder(target: Path, files: Iterable[tuple[str, bytes]]) -> None:
     Nobody else writes it: the next writer removes the remains of a killed one. Each of the `files`,
     paths inside the folder and contents, is requested once the last is written.
     """
-    scratch, old = (target.with_name(f".{target.name}.{end}") for end in ("partial", "old"))
-    clear = partial(shutil.rmtree, ignore_errors=True)
-    clear(scratch)
-    clear(old)
+    scratch = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(scratch, ignore_errors=True)
     try:
         with writing(target, FileError):
             scratch.mkdir(parents=True)  # a link in its place is not followed
             for name, content in files:
                 (scratch / name).parent.mkdir(exist_ok=True)
                 replace_file(scratch / name, content)
-            if target.exists():
-                target.rename(old)
+            shutil.rmtree(target, ignore_errors=True)
             scratch.rename(target)
-        clear(old)
     finally:
-        clear(scratch)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:
