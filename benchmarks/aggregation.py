@@ -34,7 +34,7 @@ from silomix.kernels.layout import row_table
 from silomix.kernels.likelihood import expected_counts
 from silomix.model.draws import MatchedDraws
 from silomix.model.schema import Prior, Schema, Variable
-from silomix.study.settings import Lbfgs
+from silomix.study.methods import Lbfgs
 
 RESULTS = Path(__file__).parent / "results" / "aggregation.json"
 REPEATS = 5

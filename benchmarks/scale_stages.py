@@ -26,7 +26,7 @@ from silomix.kernels.layout import KeptDraws, lay_out, level_counts, row_table
 from silomix.kernels.likelihood import expected_counts
 from silomix.kernels.reproducible import chain_key
 from silomix.messages import AssignRows
-from silomix.messages.released_draws import matched_draws, with_effective_counts
+from silomix.messages.released_draws import effective_counts, matched_draws
 from silomix.model.draws import (
     Correspondence,
     Diagnostics,
@@ -273,10 +273,10 @@ def clustering(folder: Path, size: Size) -> Work:
 def matching(folder: Path, size: Size) -> Work:
     planted = planted_silos(read_rows(folder, size), size)
     silos, model, sent = fresh(planted), planted.model, planted.releases
-    counted = [with_effective_counts(release, model, len(sent)) for release in sent]
+    counts = [effective_counts(release, model, len(sent)) for release in sent]
 
     def call() -> Correspondence:
-        return match(counted, Evidence(), silos, model, drift=False)[0]
+        return match(sent, counts, Evidence(), silos, model, drift=False)[0]
 
     local = sum(release.clusters for release in planted.releases)
     return Work(call, lambda found: found.clusters, local_clusters=local)

@@ -19,7 +19,7 @@ from study import FIRST_SEED, ITERATIONS, ROWS, labels_by_silo
 
 import silomix
 from silomix.coordinator.matching import match
-from silomix.messages.released_draws import with_effective_counts
+from silomix.messages.released_draws import effective_counts
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals.federation import open_silos
 from silomix.silo.local import sample_locally
@@ -27,7 +27,7 @@ from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release
 from silomix.silo.store import Kept, Store
 from silomix.study import digest
-from silomix.study.settings import MATCHINGS
+from silomix.study.methods import MATCHINGS
 from silomix.transports.in_process import InProcess
 
 PARTITIONS = ("estimated", "true")
@@ -71,9 +71,9 @@ def keep(silo, local):
 
 def match_kept(study, silos, settings):
     """Match the silos' clusters in one way: their correspondence."""
-    sent, model = [silo.store.kept.release for silo in silos], study.pooled_model
-    releases = [with_effective_counts(release, model, len(sent)) for release in sent]
-    return match(releases, settings, InProcess(silos), model, drift=False)[0]
+    releases, model = [silo.store.kept.release for silo in silos], study.pooled_model
+    counts = [effective_counts(release, model, len(releases)) for release in releases]
+    return match(releases, counts, settings, InProcess(silos), model, drift=False)[0]
 
 
 def matched_labels(silos, correspondence):

@@ -21,7 +21,7 @@ from silomix.coordinator.aggregation import lbfgs
 from silomix.coordinator.aggregation.objective import Objective, contingency, hypercube
 from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
-from silomix.messages.released_draws import matched_draws, with_effective_counts
+from silomix.messages.released_draws import effective_counts, matched_draws
 from silomix.paper import FewRounds, Psgd
 from silomix.paper.methods import few_rounds, psgd
 from silomix.rivals.federation import open_silos
@@ -42,9 +42,9 @@ def objective_of(design, seed):
     table, _ = silomix.simulate(design, separability="easy", seed=seed)
     federation = open_silos(table, "silo", seed=seed, threads=1)
     study, silos = federation.study, federation.silos
-    sent, model = federation.ask(SampleLocally()), study.pooled_model
-    releases = [with_effective_counts(release, model, len(sent)) for release in sent]
-    found, _ = match(releases, study.matching, silos, model, drift=False)
+    releases, model = federation.ask(SampleLocally()), study.pooled_model
+    counts = [effective_counts(release, model, len(releases)) for release in releases]
+    found, _ = match(releases, counts, study.matching, silos, model, drift=False)
     matched = matched_draws(releases, found.groups, 1000, model)
     settings = study.aggregation
     return Objective(

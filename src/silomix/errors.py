@@ -28,7 +28,7 @@ def hiding_cells(*, unless: bool = False) -> Iterator[None]:
 
 
 def cell(text: str, instead: str = "") -> str:
-    """Return a text that quotes cells, or `instead` where cells are hidden."""
+    """Text that quotes cells, or `instead` where cells are hidden."""
     return instead if _hides_cells.get() else text
 
 
@@ -40,7 +40,7 @@ def as_logged(error: BaseException) -> str:
 
 
 def as_keyword(name: str, value: object) -> str:
-    """Return a setting as Python writes it: its name, or `silo='ward'` where a value is meant."""
+    """A setting as Python writes it: its name, or `silo='ward'` where a value is meant."""
     shown = "..." if value is ... else repr(value)
     return name if value is None else f"{name}={shown}"
 

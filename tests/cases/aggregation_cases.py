@@ -20,7 +20,7 @@ from silomix.messages import (
     ReleasedDiagnostics,
     ShareReleases,
 )
-from silomix.messages.released_draws import matched_draws, shared_draws
+from silomix.messages.released_draws import effective_counts, matched_draws, shared_draws
 from silomix.model.draws import Correspondence
 from silomix.model.schema import Prior
 
@@ -158,6 +158,11 @@ def case_of(rng, codes, labels, holds, sizes, prior, draws):
     return Case(releases, correspondence, codes, labels, sizes, prior)
 
 
+def counts_of(releases, model):
+    """The effective counts of releases."""
+    return [effective_counts(release, model, len(releases)) for release in releases]
+
+
 def share_of(case, draws, seed):
     """What the silos of a case are shown before they are asked about points, and its draws."""
     share = ShareReleases(tuple(case.releases), case.correspondence.groups, draws)
@@ -187,7 +192,6 @@ def conjugate_release(rng, place, codes, labels, sizes, prior, silos, draws):
     return release_of(
         f"silo-{place}",
         place,
-        counts.astype(float),
         members,
         rng.dirichlet(members + alpha, draws),
         dirichlet_levels(rng, counts + beta, sizes, draws),
@@ -196,7 +200,7 @@ def conjugate_release(rng, place, codes, labels, sizes, prior, silos, draws):
     )
 
 
-def release_of(silo, place, counts, members, weights, probabilities, sizes, beta):
+def release_of(silo, place, members, weights, probabilities, sizes, beta):
     """A release with these draws."""
     family = categories(sizes, beta)
     mean, concentration = family.means(family.valid(family.fit(probabilities)))
@@ -207,7 +211,6 @@ def release_of(silo, place, counts, members, weights, probabilities, sizes, beta
         known=np.repeat(members[:, None], len(sizes), axis=1),
         mean=mean,
         concentration=concentration,
-        effective_counts=counts,
         tier="draws",
         weights=weights.astype(np.float32),
         parameters=probabilities.astype(np.float32),

@@ -47,7 +47,7 @@ def make_release(counts, *, place=0, silo=None, members=None, sizes=SIZES, seed=
     probabilities = dirichlet_levels(rng, counts + PRIOR.beta, sizes, draws)
     weights = rng.dirichlet(members + PRIOR.alpha, draws)
     name = f"silo {place}" if silo is None else silo
-    return release_of(name, place, counts, members, weights, probabilities, sizes, PRIOR.beta)
+    return release_of(name, place, members, weights, probabilities, sizes, PRIOR.beta)
 
 
 def draw_counts(rng, profile, rows, sizes=SIZES):
@@ -102,7 +102,7 @@ def rearrange(releases, silos, labels):
 
 def _renumber(release, order):
     order = list(order)
-    by_cluster = ("sizes", "mean", "concentration", "effective_counts")
+    by_cluster = ("sizes", "mean", "concentration")
     return replace(
         release,
         **{name: getattr(release, name)[order] for name in by_cluster},

@@ -28,7 +28,7 @@ from silomix.families.family import Family
 from silomix.families.rows import CategoryChain, FeatureChain, Rows, prepare
 from silomix.kernels import feature_rows
 from silomix.kernels.layout import KeptDraws
-from silomix.messages.csv_tables import read_release_arrays, release_tables
+from silomix.messages.folder import read_release, write_release
 from silomix.model.draws import Schedule
 from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo.release import make_release
@@ -411,7 +411,8 @@ def test_ordered_levels_of_the_docs_go_all_the_way(page, tmp_path, seed):
     draws = silomix.sample(table, kinds=kinds, **short)
     of_study = {"silo": "a", "tier": "summary", "place": 0, "study": ""}
     release = make_release(silomix.local_posterior(draws), **of_study)
-    arrays, read = read_release_arrays(release_tables(release, draws.shard.schema))
+    write_release(release, tmp_path / "release", draws.shard.schema)
+    again, read = read_release(tmp_path / "release")
     told = [(v.kind, v.levels) for v in read.variables]
     assert told == [(v.kind, v.levels) for v in schema.variables]
-    assert_allclose(arrays["mean"], release.mean)
+    assert_allclose(again.mean, release.mean)

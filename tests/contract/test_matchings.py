@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases.aggregation_cases import counts_of
 from cases.families import model_of
 from cases.matching_cases import (
     QuietSilos,
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from silomix.coordinator.matching import match
-from silomix.study.settings import MATCHINGS
+from silomix.study.methods import MATCHINGS
 
 WORDS = sorted(MATCHINGS)
 # without folding, which is the same for all
@@ -36,7 +37,8 @@ def word(request):
 
 def run(case, word, seed=0):
     silos = RowSilos(case.releases, case.codes, case.sizes)
-    return match(case.releases, PLAIN[word], silos, case.model(seed), drift=False)[0]
+    counts = counts_of(case.releases, case.model(seed))
+    return match(case.releases, counts, PLAIN[word], silos, case.model(seed), drift=False)[0]
 
 
 def assert_sound(found, releases):
@@ -105,9 +107,13 @@ def test_another_order_of_silos_and_labels_gives_the_same_answer(word, data, num
     labels = [data.draw(st.permutations(range(release.clusters))) for release in releases]
     moved = rearrange(releases, silos, labels)
     model = model_of((2, 3, 2), 1)
+    counts = counts_of(releases, model)
     before, after = (
-        match(some, MATCHINGS[word].record(), QuietSilos(some), model, drift=False)[0]
-        for some in (releases, moved)
+        match(some, own, MATCHINGS[word].record(), QuietSilos(some), model, drift=False)[0]
+        for some, own in (
+            (releases, counts),
+            (moved, [rearrange_groups(counts, silos, labels)]),
+        )
     )
     expected = rearrange_groups(before.groups, silos, labels)
     assert_array_equal(together(np.concatenate(after.groups)), together(expected))

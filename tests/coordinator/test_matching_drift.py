@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from cases.aggregation_cases import PAPER_SIZES
+from cases.aggregation_cases import PAPER_SIZES, counts_of
 from cases.families import categories
 from cases.matching_cases import (
     SIZES,
@@ -29,7 +29,7 @@ from silomix.coordinator.matching.evidence import (
     join_gain,
 )
 from silomix.coordinator.matching.greedy import apart_gain, evidence_groups, greedy_merges, sum_up
-from silomix.study.settings import MATCHINGS
+from silomix.study.methods import MATCHINGS
 
 BINARY = (2,) * 10
 # which clusters each silo has: four silos with the same five
@@ -195,9 +195,10 @@ def test_the_paper_s_matchings_know_no_drift_and_one_silo_has_none(word, seed):
     for silos, drift in ((3, True), (3, False), (1, True)):
         case = plant_rows(seed, np.ones((silos, 4)), (300, 200, 250)[:silos], sharpness=0.6)
         rows = RowSilos(case.releases, case.codes, case.sizes)
-        found, kappa = match(case.releases, settings, rows, case.model(1), drift=drift)
+        counts = counts_of(case.releases, case.model(1))
+        found, kappa = match(case.releases, counts, settings, rows, case.model(1), drift=drift)
         if word != "evidence" and silos == 3:
-            plain, _ = match(case.releases, settings, rows, case.model(1), drift=False)
+            plain, _ = match(case.releases, counts, settings, rows, case.model(1), drift=False)
             assert_array_equal(np.concatenate(found.groups), np.concatenate(plain.groups))
         assert np.shape(kappa) == ((10,) if drift and silos > 1 else ())
 

@@ -158,12 +158,9 @@ def test_many_small_copies_become_one_group(rng, monkeypatch):
     sizes = (3,) * 10
     profile = DriftEvidence(categories(sizes))
     planted = draw_profiles(rng, 10, sizes, concentration=0.3)
-    clusters = local_clusters(
-        [
-            make_release([draw_counts(rng, p, 8, sizes) for p in planted], place=s, sizes=sizes)
-            for s in range(100)
-        ]
-    )
+    counts = [np.array([draw_counts(rng, p, 8, sizes) for p in planted]) for _ in range(100)]
+    releases = [make_release(own, place=s, sizes=sizes) for s, own in enumerate(counts)]
+    clusters = local_clusters(releases, counts)
     with_prior = len(np.unique(evidence_groups(clusters, profile)))
     monkeypatch.setattr(module, "membership_gain", lambda one, others: np.zeros(len(others)))
     without = len(np.unique(evidence_groups(clusters, profile)))
@@ -175,16 +172,15 @@ def test_many_small_copies_become_one_group(rng, monkeypatch):
 def test_ties_are_broken_by_what_the_clusters_are(data):
     """One silo offers two identical clusters; only one of them can be taken."""
     twin, near = [9.0, 1, 5, 3, 2, 8, 2], [9.0, 1, 5, 3, 2, 7, 3]
+    counts = [np.array(own) for own in ([twin], [twin, near], [near, twin], [twin])]
     releases = [
-        make_release(counts, place=place, silo=name)
-        for place, (name, counts) in enumerate(
-            [("a", [twin]), ("b", [twin, near]), ("c", [near, twin]), ("d", [twin])]
-        )
+        make_release(own, place=place, silo="abcd"[place]) for place, own in enumerate(counts)
     ]
     silos = data.draw(st.permutations(range(4)))
     labels = [data.draw(st.permutations(range(r.clusters))) for r in releases]
-    before = evidence_groups(local_clusters(releases), PROFILE)
-    after = evidence_groups(local_clusters(rearrange(releases, silos, labels)), PROFILE)
+    before = evidence_groups(local_clusters(releases, counts), PROFILE)
+    others = rearrange(releases, silos, labels), [rearrange_groups(counts, silos, labels)]
+    after = evidence_groups(local_clusters(*others), PROFILE)
     by_silo = np.split(before, np.cumsum([r.clusters for r in releases])[:-1])
     assert_array_equal(together(after), together(rearrange_groups(by_silo, silos, labels)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from cases.aggregation_cases import counts_of
 from cases.families import model_of
 from cases.matching_cases import SIZES, QuietSilos, make_release
 from numpy.testing import assert_array_equal
@@ -18,7 +19,9 @@ FRAGMENT = [9.0, 1, 9, 0, 1, 9, 1]
 
 def run(releases, settings=None, seed=0):
     settings, model = settings or Evidence(), model_of(SIZES, seed)
-    found, kappa = match(releases, settings, QuietSilos(releases), model, drift=False)
+    found, kappa = match(
+        releases, counts_of(releases, model), settings, QuietSilos(releases), model, drift=False
+    )
     assert kappa is None
     return found
 

@@ -151,7 +151,8 @@ def test_a_wrong_page_fails():
 
 def test_tables_name_the_keys_of_a_study_file():
     from silomix.study import Study
-    from silomix.study.settings import LocalSettings, ModelSettings, Polish, Vcmc
+    from silomix.study.methods import Polish, Vcmc
+    from silomix.study.settings import LocalSettings, ModelSettings
 
     pages = [ROOT / "docs" / name for name in ("formats.md", "tables/settings.md")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages)

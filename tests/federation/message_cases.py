@@ -81,7 +81,6 @@ def make_release(study, place, seed=0, draws=6):
         tier=study.tier,
         weights=made.weights if drawn is not None else None,
         parameters=drawn,
-        effective_counts=None,
         diagnostics=ReleasedDiagnostics(
             verdict="Use with care: ≥ 2 traces.",
             trusted=False,

@@ -12,14 +12,14 @@ import json
 import os
 import shutil
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import numpy as np
 from safetensors.numpy import load, save
 
 from silomix.messages.container import HEAD
-from silomix.messages.csv_tables import read_arrays, read_release_arrays
+from silomix.messages.folder import _read_arrays as read_arrays
 
 JUNK = [
     None, True, False, 0, 1, -1, 2, 255, 10**6, 2**31, 2**53, 2**63 - 1, 2**63, -(2**63), 10**30,
@@ -294,16 +294,10 @@ def seal_folder(folder, document, *, content=False):
         if name in files:
             document["files"][name] = hashlib.sha256(files[name]).hexdigest()
     if content:
-        try:
-            release = document["kind"] == "Release"
-            arrays = (
-                read_release_arrays(files)[0] if release else read_arrays(files, document["arrays"])
-            )
-            document["content"] = content_of(document, arrays)
-        except Exception:
-            pass
-    text = json.dumps(document).encode("utf-8", "surrogatepass")
-    (folder / HEAD).write_bytes(text)
+        with suppress(Exception):
+            document["content"] = content_of(document, read_arrays(files))
+    text = json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    (folder / HEAD).write_bytes(text + b"\n")
 
 
 def edit_message(folder, _, rng):

@@ -298,12 +298,6 @@ def wrong_group(group, rng):
     )()
 
 
-@pytest.fixture(autouse=True)
-def without_a_trial(monkeypatch):
-    """Files are tried in a process of their own, which takes most of a second; here all are."""
-    monkeypatch.setattr("silomix.silo.given_draws._try_in_a_child", lambda path: None)
-
-
 def attack_netcdf(folder, number):
     rng = np.random.default_rng([number, 10])
     path, (_, group) = folder / "draws.nc", good_draws()

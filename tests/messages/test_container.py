@@ -30,7 +30,6 @@ from silomix.messages.container import (
     LARGEST_HEAD,
     LARGEST_INDEX,
     MOST_VALUES,
-    STAYS,
     Envelope,
     decode,
     digest_record,
@@ -68,18 +67,10 @@ class TestDeclarations:
         page = Path(__file__).parents[2] / "docs" / "formats-messages.md"
         words = set(re.findall(r"`(\w+)`", page.read_text(encoding="utf-8")))
         for name, kind in KINDS.items():
-            assert {name, *(f.name for f in fields(kind) if f.metadata != STAYS)} <= words
+            assert {name, *(f.name for f in fields(kind))} <= words
 
 
 class TestRoundTrip:
-    def test_what_the_coordinator_counts_does_not_travel(self):
-        """A silo is shown what another released, whatever the coordinator makes of it."""
-        release = make_release(study_with(), 0)
-        counted = replace(release, effective_counts=release.mean / 2)
-        assert sent(counted) == sent(release)
-        assert decode(sent(counted))[1].effective_counts is None
-        refused(edited(release, lambda head: head["fields"].update(effective_counts=None)))
-
     @each_case
     def test_every_record(self, exchange, record):
         envelope = exchange.envelope(record)

@@ -17,7 +17,7 @@ from silomix.coordinator.aggregation import aggregate
 from silomix.coordinator.matching import match
 from silomix.errors import DataError, SettingsError
 from silomix.messages import SampleLocally
-from silomix.messages.released_draws import release_medians, with_effective_counts
+from silomix.messages.released_draws import effective_counts, release_medians
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals import Merging, Search, Sweeps
 from silomix.rivals.consensus import sample_known
@@ -155,8 +155,8 @@ def test_rabinovich_follows_its_definition(results, simulated):
         likeliest = draws.labels[np.argmax(draws.log_likelihood)]
         assert adjusted_rand_index(silo.store.kept.labels, likeliest) == 1
     model = study.pooled_model
-    releases = [with_effective_counts(release, model, len(releases)) for release in releases]
-    matched, _ = match(releases, study.matching, silos, model, drift=False)
+    counts = [effective_counts(release, model, len(releases)) for release in releases]
+    matched, _ = match(releases, counts, study.matching, silos, model, drift=False)
     pairs = linear_sum_assignment(
         cdist(*(release_medians(release, model.family) for release in releases))
     )

@@ -218,7 +218,7 @@ def test_a_policy_that_allows_them_refuses_what_its_own_release_could_not_be(row
         assert answer_or_refuse(query, matched) == Refused("shown")
     with pytest.raises(PolicyRefusal, match=r"shown as that of 'south' has a"):
         answer(share, silo)
-    assert silo.store.ledger == {}
+    assert silo.store.asked == {}
     assert silo.store.shared is None
 
 

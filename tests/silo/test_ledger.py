@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases.cli_cases import mode, run, words
+from federation.exchange_cases import make_case
 from federation.mutations import time_limit
 
 from silomix.errors import (
@@ -27,11 +28,11 @@ from silomix.errors import (
     PolicyRefusal,
     SettingsError,
 )
-from silomix.messages import Refused, Release, SampleLocally
+from silomix.messages import PolishRound, Refused, Release, SampleLocally
 from silomix.messages.folder import read_release
 from silomix.model.reading import read_table
 from silomix.model.table import infer_schema
-from silomix.silo.answer import HANDLERS, answer, answer_or_refuse
+from silomix.silo.answer import HANDLERS, answer, answer_or_refuse, permit
 from silomix.silo.ledger import (
     Account,
     allow_study,
@@ -42,14 +43,13 @@ from silomix.silo.ledger import (
     open_account,
 )
 from silomix.silo.ledger_file import (
-    HEADER,
     OLD_NAME,
-    OldLedger,
+    Answered,
+    Ledger,
     changing,
     find_ledger,
     read_ledger,
 )
-from silomix.silo.ledger_tables import Answered, Ledger
 from silomix.silo.local import Silo, digest_cells, load_rows
 from silomix.study import digest, make_study, write_study
 from silomix.study.policy import Exchanges, Policy, find_policy, write_policy
@@ -169,7 +169,7 @@ class TestFile:
         path = tmp_path / "data" / "silomix" / LEDGER
         before = os.umask(0o000)
         try:
-            with changing(path, trying=True):
+            with changing(path):
                 modes = {one.name: mode(one) for one in path.parent.iterdir()}
         finally:
             os.umask(before)
@@ -180,7 +180,7 @@ class TestFile:
         "content",
         [b"", b"{}", b"{", b"[]", b"\xff", b'{"kind": "silomix ledger", "format": 2}',
          b'{"kind": "silomix ledger", "format": 1}', b'{"tables": 3}',
-         b'{"tables": [{"name": "x", "allowed": [3]}]}', b"\x80\x04K\x01.", HEADER],
+         b'{"tables": [{"name": "x", "allowed": [3]}]}', b"\x80\x04K\x01.", b"SQLite format 3\0"],
         ids=str,
     )  # fmt: skip
     def test_what_is_no_ledger_is_refused_and_left_as_it_is(self, tmp_path, content):
@@ -198,7 +198,7 @@ class TestFile:
         content = path.read_bytes()
         edits = {
             "document": "UPDATE tables SET document = '{}'",
-            "version": "PRAGMA user_version = 3",
+            "version": "PRAGMA user_version = 4",
             "another's": "PRAGMA application_id = 0",
         }
         if change == "cut":
@@ -264,13 +264,39 @@ class TestFile:
         assert [one.study for one in studies] == left
         assert len(left) == 1
 
+    def test_a_limit_is_for_all_processes_together(self, tmp_path):
+        """What was asked is known to another that opens the ledger."""
+        case = make_case()
+        policy = MANY.model_copy(update={"exchanges": Exchanges(polish=3)})
+        silos = [
+            replace(case.silo("silo 1", policy=policy), account=account(tmp_path, policy=policy))
+            for _ in range(2)
+        ]
+        answered = 0
+        for number in range(6):
+            try:
+                permit(a_round(number), silos[number % 2])
+            except PolicyRefusal as error:
+                assert error.code == "limit"
+            else:
+                answered += 1
+        assert answered == 3
+        for same in silos:
+            permit(a_round(0), same)
+        (study,) = read_ledger(tmp_path / LEDGER).tables[0].ever
+        assert list(study.asked["polish"].values()) == [1, 1, 1]
+
+
+def a_round(number):
+    return PolishRound(number, np.ones((1, 1)), np.ones((1, 1, 5)), None, 1)
+
 
 COUNT = """
 import sys
 from pathlib import Path
 from silomix.errors import PolicyRefusal
 from silomix.silo.ledger import Account, note_left
-from silomix.silo.ledger_tables import Answered
+from silomix.silo.ledger_file import Answered
 from silomix.study.policy import Policy
 
 path, study = Path(sys.argv[1]), sys.argv[2]
@@ -645,64 +671,24 @@ class TestCommands:
         assert table["changes"][0]["before"]["studies"] == 1
 
 
-OLD = Path(__file__).with_name("ledger_0_2_0.json")
-
-
 class TestOldLedger:
-    """A ledger that version 0.2.0 wrote, of these people and its first study."""
-
-    def test_beside_the_table_it_is_taken_over_once(self, desk, ledger):
-        ask(2)
-        shutil.copy(OLD, f"north/{OLD_NAME}")
-        first = reply(2)
-        assert first.exit_code == REFUSED
-        assert f"what {desk}/north/{OLD_NAME} has counted is in {ledger}" in words(first)
-        assert "allows 1 study of one table; answered from 'cohort': 7f29ad50" in words(first)
-        (known,) = OldLedger.model_validate_json(OLD.read_bytes()).tables
-        before = read_ledger(ledger)
-        assert before.tables[0].versions == known.versions
-        again = reply(2)
-        assert (again.exit_code, "has counted" in again.output) == (REFUSED, False)
-        assert read_ledger(ledger) == before
-        assert Path(f"north/{OLD_NAME}").read_bytes() == OLD.read_bytes()
-        named = reply(2, "--table-name", "cohort", "--policy", "opensafely")
-        assert "answered from 'cohort': 7f29ad50" in words(named)
-
-    def test_it_is_taken_over_before_anything_is_shown_or_allowed(self, desk, ledger):
-        shutil.copy(OLD, f"north/{OLD_NAME}")
-        assert "Study 1" in run("ledger", "--data", "north/table.csv").output
-        assert run("ledger", "--table-name", "cohort", "--new-version").exit_code == 0
-
-    def test_the_policy_of_then_is_compared_with_that_of_now(self, desk, ledger):
-        ask(2)
-        shutil.copy(OLD, f"north/{OLD_NAME}")
-        write_policy(Policy(name="fine", minimum_count=5, round_to=1, studies=2), "fine.toml")
-        assert reply(2, "--policy", "fine.toml").exit_code == 0
-        changes = "name default → fine, minimum_count 10 → 5, round_to 5 → 1"
-        assert f"its policy changed: {changes}" in words(run("ledger"))
-
-    def test_named_as_the_ledger_it_is_converted(self, desk):
-        ask(2)
-        shutil.copy(OLD, "old.json")
-        for data in ("north/table.csv", "north/table.csv"):
-            result = reply(2, "--ledger", "old.json", data=data)
-            assert result.exit_code == REFUSED
-            assert "answered from 'cohort': 7f29ad50" in words(result)
-        assert Path("old.json").read_bytes().startswith(HEADER)
-        assert Path("old.json.imported").read_bytes() == OLD.read_bytes()
-        # and where it is the one beside the table
-        shutil.copy(OLD, f"north/{OLD_NAME}")
-        for more in (["--ledger", f"north/{OLD_NAME}"], []):
-            assert "answered from 'cohort': 7f29ad50" in words(reply(2, *more))
-
-    @pytest.mark.parametrize("content", [b"", b"{}", b"{", OLD.read_bytes()[:-20]])
-    def test_a_damaged_one_beside_the_table_stops_everything(self, desk, ledger, content):
+    def test_one_of_version_0_2_0_beside_the_table_stops_everything(self, desk, ledger):
         ask(1)
-        Path(f"north/{OLD_NAME}").write_bytes(content)
+        Path(f"north/{OLD_NAME}").write_text("{}")
         for result in (reply(1), release(1), run("ledger", "--data", "north/table.csv")):
             assert result.exit_code == FOREIGN
-            assert f"{OLD_NAME} is no ledger, or it is damaged" in words(result)
+            assert f"{OLD_NAME} is a ledger of version 0.2.0" in words(result)
         assert not ledger.exists()
+        Path(f"north/{OLD_NAME}").unlink()
+        assert reply(1).exit_code == 0
+
+    def test_named_as_the_ledger_it_is_refused_and_left_as_it_is(self, desk):
+        ask(1)
+        Path("old.json").write_text('{"kind": "silomix ledger", "format": 1, "tables": []}')
+        before = Path("old.json").read_bytes()
+        result = reply(1, "--ledger", "old.json")
+        assert (result.exit_code, "old.json is no ledger" in words(result)) == (FOREIGN, True)
+        assert Path("old.json").read_bytes() == before
 
 
 class TestPlace:

@@ -13,8 +13,7 @@ from silomix.model.metrics import adjusted_rand_index
 from silomix.model.schema import Prior
 from silomix.model.table import load
 from silomix.silo.partition import log_partition_prior
-from silomix.silo.sampler import Job, sample_shard
-from silomix.silo.starting_labels import join_components, starting_labels
+from silomix.silo.sampler import Job, join_components, sample_shard, starting_labels
 
 PRIOR = Prior(alpha=1.0)
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,20 +137,6 @@ def test_a_digest_is_of_the_rules_alone():
     assert policy_digest(Policy(name="ours")) == policy_digest(default)
     for change in ({"studies": 2}, {"exchanges": Exchanges(polish=1)}, {"round_to": 10}):
         assert policy_digest(Policy(**change)) != policy_digest(default)
-
-
-def test_a_file_of_version_0_2_0_is_read_without_the_limits_that_were_replaced(tmp_path):
-    text = Path(__file__, "../policy_0.2.0.toml").resolve().read_text(encoding="utf-8")
-    with pytest.warns(UserWarning, match="sweeps, chains, kept_draws, points of .* are ignored"):
-        policy = read_policy(write(tmp_path / "p.toml", text))
-    assert policy == Policy(name="ours", minimum_count=20, limits=Limits(largest_prior=0.75))
-    was_open = text.replace('"ours"', '"open"').replace("chains", "minutes = 3\nchains")
-    with pytest.warns(UserWarning, match="minutes and gigabytes in their place"):
-        limits = read_policy(write(tmp_path / "p.toml", was_open)).limits
-    assert (limits.minutes, limits.gigabytes) == (3, OPEN.limits.gigabytes)
-    with pytest.raises(SettingsError, match=r"limits\.minutes is missing"):
-        lacking = re.sub("(sweeps|chains|kept_draws|points) = .*\n", "", text)
-        read_policy(write(tmp_path / "p.toml", lacking))
 
 
 def study(**settings):

@@ -31,8 +31,8 @@ from silomix.report.display import Escaped
 from silomix.report.summary import posterior_record, posterior_view
 from silomix.study import Study, make_study
 from silomix.study.keywords import PRESETS, SETTINGS, called_here
+from silomix.study.methods import METHOD, OUTPUT, SAMPLER
 from silomix.study.roster import read_roster
-from silomix.study.settings import METHOD, OUTPUT, SAMPLER
 from silomix.study.validation import ATTRIBUTE
 
 TABLE = "The table"

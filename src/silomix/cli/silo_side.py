@@ -29,8 +29,7 @@ from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.run_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view
 from silomix.silo import ledger as ledgers
-from silomix.silo.ledger_file import find_ledger, read_ledger, take_over
-from silomix.silo.ledger_tables import Table
+from silomix.silo.ledger_file import Table, find_ledger, read_ledger, refuse_old
 from silomix.silo.local import Silo, open_site, release_of, sample_locally
 from silomix.silo.release import check_tier, outgoing
 from silomix.study import Study, digest, read_study
@@ -295,7 +294,7 @@ def ledger_command(
         raise typer.BadParameter("--allow and --new-version are separate decisions; give one")
     path = find_ledger(ledger)
     if data is not None:
-        take_over(path, data)
+        refuse_old(data)
     name = table_name or (str(data.resolve()) if data else None)
     if allow is not None:
         study = allow if DIGEST.fullmatch(allow) else digest(read_study(allow))

@@ -16,7 +16,7 @@ from silomix.families.release_rounding import STAND_INS
 from silomix.kernels.arrays import Floats, Ints, Reals, sum_by
 from silomix.messages import AssignRows, Release, SampleLocally, Silos
 from silomix.messages.progress import CountingSilos, Report
-from silomix.messages.released_draws import with_effective_counts
+from silomix.messages.released_draws import effective_counts
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.sentences import listing, quoted
@@ -56,7 +56,7 @@ def run_study(
         parts, diagnostics = find_pooled_posterior(study, asked, model, tell)
     else:
         replies: Mapping[str, Release] = asked.ask(SampleLocally())
-        releases = [with_effective_counts(replies[s], model, len(replies)) for s in silos.names]
+        releases = [replies[name] for name in silos.names]
         parts, diagnostics = find_consensus(study, releases, asked, model, threads)
 
     parts = ordered(parts)
@@ -76,26 +76,26 @@ def find_consensus(
     study: Study, releases: list[Release], silos: CountingSilos, model: PooledModel, threads: int
 ) -> tuple[Parts, PosteriorDiagnostics]:
     """Match the silos' clusters, aggregate their draws, and polish the result."""
-    settings = study.polish
-    polishes = settings.rounds != 0
+    settings, polishes = study.polish, study.polish.rounds != 0
     rows = np.array([release.rows for release in releases])
 
-    def combine(counted: list[Release]) -> tuple[Correspondence, Floats | None, Aggregated]:
+    def combine(counts: list[Floats]) -> tuple[Correspondence, Floats | None, Aggregated]:
         silos.say("matching")
         groups, kappa = match(
-            counted, study.matching, silos, model, drift=study.drifts, polishes=polishes
+            releases, counts, study.matching, silos, model, drift=study.drifts, polishes=polishes
         )
         silos.say("aggregating")
         # the aggregated draws are the posterior's, or where the chains of the polish begin
         count, _ = affordable(study, rows, groups.clusters, model.family)
         combined = aggregate(
-            counted, groups, study.aggregation, silos, model, count=count, threads=threads
+            releases, groups, study.aggregation, silos, model, count=count, threads=threads
         )
         return groups, kappa, combined
 
-    correspondence, kappa, aggregated = combine(releases)
+    counts = [effective_counts(release, model, len(releases)) for release in releases]
+    correspondence, kappa, aggregated = combine(counts)
     for _ in range(study.matching.refine):
-        weighed = reweigh(releases, correspondence, aggregated.silo_weights)
+        weighed = reweigh(counts, correspondence, aggregated.silo_weights)
         correspondence, kappa, aggregated = combine(weighed)
 
     matched, trace, own = aggregated.matched, None, None
@@ -115,7 +115,7 @@ def find_consensus(
         shared, own = polished.parameters, polished.silo_profiles
         trace = polished.trace.renumbered(weights)
     elif kappa is not None:
-        shared, own = draw_under_drift(releases, correspondence, aggregated, kappa, model)
+        shared, own = draw_under_drift(counts, correspondence, aggregated, kappa, model)
     parts = Parts(weights, by_silo, shared, correspondence, aggregated.silo_weights, own)
     smallest = parts.weights.astype(np.float32).mean(axis=0, dtype=np.float64).min() * rows.sum()
     unknown = correspondence.confidence is None
@@ -132,7 +132,7 @@ def find_consensus(
     )
 
 
-def reweigh(releases: list[Release], match: Correspondence, weights: SiloWeights) -> list[Release]:
+def reweigh(counts: list[Floats], match: Correspondence, weights: SiloWeights) -> list[Floats]:
     """Weigh clusters down where the aggregation gives their silo less than its share.
 
     The paper's discussion proposes to match again with the weights of a first aggregation; it
@@ -142,13 +142,17 @@ def reweigh(releases: list[Release], match: Correspondence, weights: SiloWeights
     shares = match.rows / np.maximum(match.rows.sum(axis=0), 1)
     factors = np.minimum(1.0, weights.profiles / np.where(shares > 0, shares, 1.0))
     return [
-        replace(release, effective_counts=release.effective_counts * factor[group][:, None])
-        for release, factor, group in zip(releases, factors, match.groups, strict=True)
+        own * factor[group][:, None]
+        for own, factor, group in zip(counts, factors, match.groups, strict=True)
     ]
 
 
 def draw_under_drift(
-    sent: list[Release], match: Correspondence, found: Aggregated, kappa: Floats, model: PooledModel
+    counts: list[Floats],
+    match: Correspondence,
+    found: Aggregated,
+    kappa: Floats,
+    model: PooledModel,
 ) -> tuple[Floats, SiloProfiles]:
     """Shared and silos' own profiles where silos differ and no polish round is made.
 
@@ -158,9 +162,8 @@ def draw_under_drift(
     shared, family = found.parameters, model.family
     if np.isfinite(kappa).any():
         sums = np.zeros((match.clusters, int(family.statistics.sum())))
-        for release, group in zip(sent, match.groups, strict=True):
-            own = sum_by(group, release.effective_counts, len(sums))
-            sums += family.discount(own, kappa)
+        for own, group in zip(counts, match.groups, strict=True):
+            sums += family.discount(sum_by(group, own, len(sums)), kappa)
         rng = np.random.default_rng([model.seed, DRIFT_STREAM])
         shared = family.draw(family.prior() + family.conjugate(sums), rng, len(shared))
     silo_draws = own_profiles(found.matched, shared, kappa, family)[:, -SILO_DRAWS:]

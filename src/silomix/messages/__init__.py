@@ -24,7 +24,7 @@ from silomix.messages.container import (
     FLOATS,
     INTEGERS,
     MOST_ROWS,
-    STAYS,
+    SINGLES,
     Array,
     Number,
     Share,
@@ -99,8 +99,6 @@ class Check:
     inside: Annotated[str, Field(max_length=0)] = ""
 
 
-Weights = Annotated[Reals, Array("draw cluster", FLOATS, sums="cluster")]
-Profiles = Annotated[Reals, Array("draw cluster parameter", FLOATS)]
 EchoedPolicy = Annotated[dict[str, Any], AfterValidator(lambda values: echo(Policy(**values)))]
 
 
@@ -123,8 +121,6 @@ class Release:
     study : digest of the study it was made under.
     policy : the silo's policy, echoed: `silomix.study.policy.Policy(**policy)`.
     checks : what the policy's rules did, as far as that may be said outside.
-    effective_counts : (cluster, statistic): mean × concentration, or less. They do not travel: the
-        coordinator sets them (`silomix.messages.released_draws.with_effective_counts`).
     """
 
     silo: Text
@@ -134,13 +130,12 @@ class Release:
     mean: Annotated[Floats, Array("cluster statistic")]
     concentration: Annotated[Floats, Array("cluster variable", least=0, most=MOST_ROWS)]
     tier: Tier
-    weights: Weights | None
-    parameters: Profiles | None
+    weights: Annotated[Reals, Array("draw cluster", SINGLES, sums="cluster")] | None
+    parameters: Annotated[Reals, Array("draw cluster parameter", SINGLES)] | None
     diagnostics: ReleasedDiagnostics
     study: Text
     policy: EchoedPolicy = field(default_factory=lambda: echo(OPEN))
     checks: Annotated[tuple[Check, ...], FailFast()] = ()
-    effective_counts: Any = field(default=None, metadata=STAYS)
 
     @property
     def rows(self) -> int:
@@ -363,8 +358,8 @@ class AssignRows:
         as in Fendler et al. (2026); None to assign by probability.
     """
 
-    weights: Weights
-    parameters: Profiles
+    weights: Annotated[Reals, Array("draw cluster", FLOATS, sums="cluster")]
+    parameters: Annotated[Reals, Array("draw cluster parameter", FLOATS)]
     groups: Annotated[Ints, Array("local_cluster", INTEGERS, 0, MOST_ROWS)] | None = None
 
 

@@ -28,7 +28,7 @@ from silomix.errors import MessageError
 
 Arrays = dict[str, NDArray[Any]]
 
-FLOATS = ("float32", "float64")
+SINGLES, FLOATS = ("float32",), ("float32", "float64")
 CODES = ("uint8", "uint16", "uint32")
 COUNTS = (*CODES, "uint64")
 INTEGERS = ("int64",)
@@ -38,7 +38,7 @@ NORMALISED = 1e-4
 MOST_ROWS = 10**9
 # Largest likelihood, gradient or cost; sums of smaller numbers stay finite.
 LARGEST = 1e100
-FORMAT, VERSION = "silomix message", 8
+FORMAT, VERSION = "silomix message", 9
 HEAD = "message.json"
 # Metadata of a record's field that is not part of its message.
 STAYS = {"stays": True}
@@ -81,7 +81,7 @@ class Array:
         return core_schema.no_info_plain_validator_function(self.check)
 
     def check(self, array: Any) -> NDArray[Any]:
-        """Return the array; refuse one of another type, dimension or range."""
+        """Check an array: refuse one of another type, dimension or range."""
         if not isinstance(array, np.ndarray) or array.dtype.name not in self.dtypes:
             raise ValueError(f"should be an array of {' or '.join(self.dtypes)}")
         if array.ndim != len(self.axes):

@@ -32,7 +32,7 @@ MOST_NAMES = 130
 
 
 def new_axis(ax: Axes | None, size: tuple[float, float] = (6.4, 4.0)) -> Axes:
-    """Return the axis given, or one on a new figure of so many inches."""
+    """Axis given, or one on a new figure of so many inches."""
     if ax is not None:
         return ax
     try:
@@ -87,12 +87,12 @@ def draw_heat(
 
 
 def height_of(lines: int) -> float:
-    """Return inches for so many lines of a heat map."""
+    """Inches for so many lines of a heat map."""
     return min(1.5 + 0.22 * lines, 30.0)
 
 
 def ink(colour: Floats) -> str:
-    """Return black or white, whichever reads better on a colour (red, green, blue), 0 to 255."""
+    """Black or white, whichever reads better on a colour (red, green, blue), 0 to 255."""
     light = colour / 255
     linear = np.where(light <= 0.04045, light / 12.92, ((light + 0.055) / 1.055) ** 2.4)
     # the relative luminance of WCAG 2.2 at which both contrasts are equal

@@ -30,6 +30,7 @@ LONGEST_LABEL = 40
 FILES = {
     "README.txt": "this page",
     "message.json": "whose release this is, what the silo says about its run, and checksums",
+    "arrays.txt": "for programs: the numbers of all tables, and nothing else",
     "cluster_sizes.csv": "rows of each cluster",
     "profile.csv": "for each cluster, what each variable is like: shares, means, spreads",
     "checks.csv": "the rules of the policy, and what they did",

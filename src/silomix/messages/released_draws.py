@@ -16,7 +16,6 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -53,12 +52,12 @@ CELLS_AT_A_TIME = 2_000_000
 
 
 def has_rules(release: Release) -> bool:
-    """Tell whether a policy changed counts of a release that has no draws."""
+    """Whether a policy changed counts of a release that has no draws."""
     return release.parameters is None and Policy(**release.policy).has_rules
 
 
 def read_said(*releases: Release) -> Said:
-    """Return what the clusters of releases say, in one list."""
+    """Released statistics of the clusters of releases, in one list."""
     parts = []
     for release in releases:
         policy, none = Policy(**release.policy), np.zeros(release.clusters, dtype=np.int64)
@@ -77,22 +76,21 @@ def own_draws(release: Release, count: int, model: PooledModel, silos: int, rng:
     return np.stack(each, axis=1)
 
 
-def with_effective_counts(release: Release, model: PooledModel, silos: int) -> Release:
-    """Return a release with effective counts: mean × concentration, unless rounding hides more.
+def effective_counts(release: Release, model: PooledModel, silos: int) -> Floats:
+    """Effective counts of a release: mean × concentration, (cluster, statistic).
 
-    Then they are those of a posterior with the moments of the draws behind the release, so that a
-    floor counts as the doubt it is.
+    Where rounding hides more they are fewer: those of a posterior with the moments of the draws
+    behind the release, so that a floor counts as the doubt it is.
     """
     if not has_rules(release):
-        said = release.mean * model.family.repeat(release.concentration)
-        return replace(release, effective_counts=said)
+        return release.mean * model.family.repeat(release.concentration)
     rng = np.random.default_rng([model.seed, STREAM, release.place])
     drawn = own_draws(release, OWN_DRAWS, model, silos, rng)
-    return replace(release, effective_counts=_worth(drawn, model, silos))
+    return _worth(drawn, model, silos)
 
 
 def _worth(draws: Reals, model: PooledModel, silos: int) -> Floats:
-    """Return the sums without the prior of posteriors with the moments of a silo's draws."""
+    """Sums without the prior of posteriors with the moments of a silo's draws."""
     family = model.shared_family(silos)
     mean, concentration = family.means(family.valid(family.fit(draws)))
     return np.asarray(mean * family.repeat(concentration))
@@ -101,7 +99,7 @@ def _worth(draws: Reals, model: PooledModel, silos: int) -> Floats:
 def with_own_counts(
     parameters: Reals, release: Release, own: Reals, groups: Ints, model: PooledModel, silos: int
 ) -> Floats:
-    """Return parameters that know a silo's own rows, where others know its release alone.
+    """Parameters given a silo's own rows, where others know its release alone.
 
     For use inside the silo. What its rounded release said is taken out of the posteriors that fit
     the draws, and what its own draws say is put in. A cluster that the silo lacks stays as it is.
@@ -116,7 +114,7 @@ def with_own_counts(
     """
     family = model.family
     others = family.fit(parameters)
-    np.subtract.at(others, groups, with_effective_counts(release, model, silos).effective_counts)
+    np.subtract.at(others, groups, effective_counts(release, model, silos))
     numbers = family.prior() + family.conjugate(family.valid(others))
     for cluster, worth in zip(groups, _worth(own, model, silos), strict=True):
         numbers[cluster] += family.conjugate(worth)
@@ -144,7 +142,7 @@ def release_medians(release: Release, family: Product) -> Floats:
 def release_draws(
     release: Release, count: int, model: PooledModel, silos: int, rng: Rng
 ) -> tuple[Floats, Floats]:
-    """Return `count` draws of a silo's weights and parameters, in random order.
+    """`count` draws of a silo's weights and parameters, in random order.
 
     Tier "draws": its own, permuted, drawn again where it has fewer. Tier "summary": fresh ones,
     weights ~ Dirichlet(`weight_shapes`) and parameters given the sums mean × concentration.
@@ -164,7 +162,7 @@ def release_draws(
 
 
 def weight_shapes(release: Release, alpha: float) -> Floats:
-    """Return the shapes of the Dirichlet that stands for a silo's weights: (cluster,).
+    """Shapes of the Dirichlet that stands for a silo's weights: (cluster,).
 
     α_s + sizes, as if every label were certain, less what doubt about them takes away. How sure
     a cluster's labels are shows in its released concentrations, which then fall short of its known
@@ -188,13 +186,13 @@ def weight_shapes(release: Release, alpha: float) -> Floats:
 
 
 def random_order(available: int, count: int, rng: Rng) -> Ints:
-    """Return `count` places in random order; all before any twice."""
+    """`count` places in random order; all before any twice."""
     rounds = [rng.permutation(available) for _ in range(-(-count // available))]
     return np.concatenate(rounds)[:count]
 
 
 def same_draws(one: Release, other: Release) -> bool:
-    """Tell whether whoever makes draws of two releases makes the same.
+    """Whether the draws remade from two releases are the same.
 
     The policy is no part of that: the silo may since have changed what else can be asked.
     """
@@ -207,7 +205,7 @@ _SHARED: WeakKeyDictionary[ShareReleases, MatchedDraws] = WeakKeyDictionary()
 
 
 def shared_draws(share: ShareReleases, model: PooledModel) -> MatchedDraws:
-    """Return the matched draws of what a silo is shown.
+    """Matched draws of the releases that a silo is shown.
 
     They are made once of each sharing: where asker and silos share a memory, one copy serves all.
     """
@@ -219,7 +217,7 @@ def shared_draws(share: ShareReleases, model: PooledModel) -> MatchedDraws:
 def matched_draws(
     releases: Sequence[Release], groups: Sequence[Ints], count: int, model: PooledModel
 ) -> MatchedDraws:
-    """Return `count` draws of each silo in the global clusters' terms, in random order.
+    """`count` draws of each silo in the global clusters' terms, in random order.
 
     Each silo draws from its own stream of (seed, place), so draw t of one silo has nothing to
     do with draw t of another. Where several clusters of a silo are one global cluster their
@@ -275,7 +273,7 @@ class Reference(NamedTuple):
 def make_reference(
     shown: DivergenceCost, influence: str, model: PooledModel, silos: int
 ) -> Reference:
-    """Return the running mean of the silos matched so far, cluster by cluster.
+    """Running mean of the silos matched so far, cluster by cluster.
 
     Parameters
     ----------
@@ -294,7 +292,7 @@ def make_reference(
 
 
 def precision(draws: Reals, family: Product) -> Floats:
-    """Return one over the variance of the coordinates of draws, averaged: (cluster,).
+    """Precision: one over the averaged variance of the coordinates of draws, (cluster,).
 
     One number for each cluster, so that the weighted mean of probabilities sums to one.
     """
@@ -317,14 +315,14 @@ def _update(reference: Reference, silo: Reference, group: Ints) -> Reference:
 
 
 def padded(clusters: int, reference: int) -> int:
-    """Return C^m, the components on both sides once padded with components of the prior."""
+    """C^m, the components on both sides once padded with components of the prior."""
     return max(clusters, reference) + 1
 
 
 def divergence_cost(
     reference: Reference, rows: Rows, weights: Reals, parameters: Reals, rng: Rng
 ) -> Floats:
-    """Return the cost of matching each local cluster to each reference cluster, in the silo.
+    """Cost of matching each local cluster to each reference cluster, in the silo.
 
     The cost is the posterior expectation of Σ_i P_ij log(P_ij / P*_ik) over the silo's rows i,
     P_ij the probability that row i is of cluster j given the silo's own parameters and P* that
@@ -367,13 +365,13 @@ def divergence_cost(
 
 
 def _pad_weights(weights: Reals, size: int) -> Floats:
-    """Return (size,) weights that sum to one; means over silos that lack clusters need not."""
+    """(size,) weights that sum to one; means over silos that lack clusters need not."""
     scaled = weights.astype(np.float64) * (len(weights) / size / weights.sum())
     return np.pad(scaled, (0, size - len(weights)), constant_values=1 / size)
 
 
 def _pad_parameters(draws: Reals, size: int, family: Product, rng: Rng) -> Floats:
-    """Return (draw, size, parameter): the draws, then components drawn from the prior."""
+    """(draw, size, parameter): the draws, then components drawn from the prior."""
     n_draws, clusters, _ = draws.shape
     prior = np.tile(family.prior(), (size - clusters, 1))
     drawn = family.draw(prior, rng, n_draws)
@@ -383,7 +381,7 @@ def _pad_parameters(draws: Reals, size: int, family: Product, rng: Rng) -> Float
 def mix(
     matched: MatchedDraws, weights: Floats, profiles: Floats, family: Product
 ) -> tuple[Floats, Floats]:
-    """Return the global draws at λ (silo,) and μ (silo, cluster).
+    """Global draws at λ (silo,) and μ (silo, cluster).
 
     Returns
     -------
@@ -418,7 +416,7 @@ def mix_gradient(
 def mean_log_likelihood(
     matched: MatchedDraws, weights: Floats, profiles: Floats, family: Product, expected: Expected
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the mean over draws of log p(rows | θ̂_t), and its gradient in (λ, μ).
+    """Mean over draws of log p(rows | θ̂_t), and its gradient in (λ, μ).
 
     By Fisher's identity the gradient in θ̂_t is the score of the rows' expected statistics, and that
     in π̂_t their expected number over π̂_t; `mix_gradient` carries both over.

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from silomix.study.registry import Asked
-from silomix.study.settings import (
+from silomix.study.methods import (
     AGGREGATIONS,
     MATCHINGS,
     SOLVERS,
     Aggregation,
+    Asked,
     Count,
     Matching,
     Positive,

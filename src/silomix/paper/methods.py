@@ -136,18 +136,20 @@ def divergence_groups(problem: MatchingProblem, settings: Divergence) -> Ints:
                 'other clusters be compared with its rows, as the matching "divergence" needs; '
                 "choose another matching, or let the policy's owner allow exchanges.divergence"
             )
-    tried = enumerate(orders(releases, settings, problem.rng))
+    tried = enumerate(orders(problem, settings))
     runs = [match_in_order(releases, order, silos, number) for number, order in tried]
     return min(runs, key=lambda run: run[1])[0]
 
 
-def orders(releases: Sequence[Release], settings: Divergence, rng: Rng) -> list[list[int]]:
+def orders(problem: MatchingProblem, settings: Divergence) -> list[list[int]]:
     """Orders of the silos to try."""
     first = 0
     if settings.start == "most-informative":
-        first = int(np.argmax([release.effective_counts.sum() for release in releases]))
-    others = [place for place in range(len(releases)) if place != first]
-    shuffled = [rng.permutation(len(releases)).tolist() for _ in range(settings.restarts - 1)]
+        clusters = problem.clusters
+        first = int(np.argmax(np.bincount(clusters.silo, clusters.counts.sum(axis=1))))
+    silos = len(problem.releases)
+    others = [place for place in range(silos) if place != first]
+    shuffled = [problem.rng.permutation(silos).tolist() for _ in range(settings.restarts - 1)]
     return [[first, *others], *shuffled]
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from silomix.messages import ReleasedDiagnostics
     from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
-    from silomix.study.registry import Method
+    from silomix.study.methods import Method
 
 # Lines of the table under a trace.
 MOST_TRACED = 40

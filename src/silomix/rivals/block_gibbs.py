@@ -27,7 +27,7 @@ from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts
 from silomix.rivals.federation import Options, RivalResult, merge_clusters, open_silos, sum_clusters
 from silomix.silo.answer import answer
-from silomix.study.settings import Count, CountFromZero, Positive
+from silomix.study.methods import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:
     from silomix.families.product import Product

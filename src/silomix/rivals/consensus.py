@@ -22,7 +22,7 @@ from silomix.coordinator.pipeline import assign_rows
 from silomix.families.categorical import level_totals
 from silomix.families.family import SMALLEST
 from silomix.messages import Release, SampleLocally
-from silomix.messages.released_draws import matched_draws, with_effective_counts
+from silomix.messages.released_draws import effective_counts, matched_draws
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts, ordered
 from silomix.rivals.federation import Federation, RivalResult, open_silos
@@ -151,10 +151,10 @@ def _run(name: str, federation: Federation, question: Any, method: str | None) -
     count = study.kept_draws
     model = study.pooled_model
     with federation.stage("sample"):
-        sent: list[Release] = federation.ask(question)
-        releases = [with_effective_counts(r, model, len(sent)) for r in sent]
+        releases: list[Release] = federation.ask(question)
     with federation.stage("match"):
-        matching, _ = match(releases, study.matching, silos, model, drift=False)
+        counts = [effective_counts(release, model, len(releases)) for release in releases]
+        matching, _ = match(releases, counts, study.matching, silos, model, drift=False)
     with federation.stage("combine"):
         if method is None:
             matched = matched_draws(releases, matching.groups, count, model)

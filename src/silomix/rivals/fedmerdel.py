@@ -32,7 +32,7 @@ from silomix.kernels.arrays import Floats, Ints, Rng, by_appearance, sum_by
 from silomix.rivals.federation import Options, keep_labels, merge_clusters, open_silos, points_of
 from silomix.rivals.kmeans_kmodes import k_modes
 from silomix.silo.partition import log_allocation_prior
-from silomix.study.settings import Count, CountFromZero, Positive
+from silomix.study.methods import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,8 +24,8 @@ from silomix.messages.released_draws import has_rules, with_own_counts
 from silomix.model.sentences import plural
 from silomix.posterior.membership import to_four_decimals
 from silomix.silo.cost import check_cost, question_cost
-from silomix.silo.ledger import note_left
-from silomix.silo.ledger_tables import FAILED
+from silomix.silo.ledger import counting, note_left
+from silomix.silo.ledger_file import FAILED
 from silomix.silo.local import Silo, kept_posterior
 from silomix.silo.release import check_tier, release_row_counts
 from silomix.study.policy import UNLIMITED, check_study, echo
@@ -81,13 +81,13 @@ def answer_or_refuse(query: messages.Query, silo: Silo) -> Any:
             return answer(query, silo)
     except Exception as error:
         code = refusal_code(error)
-        about = silo.name, type(query).__name__, code, as_logged(error)
-        log.error("%s: %s refused: %s\n%s", *about)  # noqa: TRY400
+        parts = silo.name, type(query).__name__, code, as_logged(error)
+        log.error("%s: %s refused: %s\n%s", *parts)  # noqa: TRY400
         return messages.Refused(code)
 
 
 def refusal_code(error: Exception) -> str:
-    """Return what may be said of an error outside: one of `silomix.messages.REFUSALS`."""
+    """Code of an error, all that may be said of it outside: one of `silomix.messages.REFUSALS`."""
     return error.code if isinstance(error, SilomixError) else "failed"
 
 
@@ -155,7 +155,7 @@ def _check_shown(release: messages.Release, silo: Silo) -> None:
 
 
 def count_answered(query: messages.Query, reply: Any, silo: Silo) -> None:
-    """Count a question that was answered before the silo's store and ledger knew of it."""
+    """Count a question that was answered before the silo's ledger knew of it."""
     if isinstance(reply, messages.Refused) and reply.code not in FAILURES:
         return
     if silo.account is not None and not isinstance(reply, messages.Received):
@@ -165,7 +165,7 @@ def count_answered(query: messages.Query, reply: Any, silo: Silo) -> None:
 
 
 def _count(query: messages.Query, silo: Silo, *, has_left: bool = False) -> None:
-    """Write a question into the store's ledger; refuse it where the policy's limit is reached."""
+    """Count a question before it is answered; refuse it where the policy's limit is reached."""
     kind = LIMITED.get(type(query))
     limit: int = getattr(silo.policy.exchanges, kind) if kind else UNLIMITED
     if kind is None or limit >= UNLIMITED:
@@ -173,8 +173,11 @@ def _count(query: messages.Query, silo: Silo, *, has_left: bool = False) -> None
     question, weight, unit = digest_record(query), 1, "question"
     if isinstance(query, messages.LogLikelihood):  # a gradient at each starting point of each draw
         weight, unit = len(query.weights) * (query.last - query.first), "point"
-    with silo.store.lock:
-        asked = silo.store.ledger.get(kind, {})
+    if silo.account is None:
+        counted = silo.store.counting(kind)
+    else:
+        counted = counting(silo.account, kind, has_left=has_left)
+    with counted as asked:
         left = limit - sum(asked.values())
         if question in asked:
             return
@@ -187,11 +190,11 @@ def _count(query: messages.Query, silo: Silo, *, has_left: bool = False) -> None
                 "ask fewer in this study, or let the policy's owner allow more",
                 code="limit",
             )
-        silo.store.note(kind, question, weight)
+        asked[question] = weight
 
 
 def shown_draws(silo: Silo) -> MatchedDraws:
-    """Return the matched draws of the releases that the silo was shown, made once."""
+    """Matched draws of the releases that the silo was shown, made once."""
     store = silo.store
     if store.matched is None and store.shared is not None:
         store.matched = released_draws.shared_draws(store.shared, silo.study.pooled_model)
@@ -208,8 +211,8 @@ def _divergence(query: messages.DivergenceCost, silo: Silo) -> messages.Divergen
     influence = getattr(study.matching, "reference", "mean")
     known = released_draws.make_reference(query, influence, study.pooled_model, len(study.silos))
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
-    own = kept.weights.mean(axis=0), kept.parameters
-    cost = released_draws.divergence_cost(known, silo.rows, *own, rng)
+    weights = kept.weights.mean(axis=0)
+    cost = released_draws.divergence_cost(known, silo.rows, weights, kept.parameters, rng)
     return messages.DivergenceReply(cost)
 
 
@@ -232,11 +235,11 @@ def _log_likelihood(query: messages.LogLikelihood, silo: Silo) -> messages.LogLi
             f"{query.profiles.shape[2]} clusters; it was shown {draws} draws of {clusters}"
         )
     some = matched.some(query.first, query.last)
-    point = some, query.weights, query.profiles
-    rows = silo.rows
-    expected = partial(rows.expected, threads=silo.threads)
-    found = released_draws.mean_log_likelihood(*point, rows.family, expected)
-    return messages.LogLikelihoodReply(*found)
+    expected = partial(silo.rows.expected, threads=silo.threads)
+    parts = released_draws.mean_log_likelihood(
+        some, query.weights, query.profiles, silo.rows.family, expected
+    )
+    return messages.LogLikelihoodReply(*parts)
 
 
 def _distinct_rows(_: messages.CountDistinctRows, silo: Silo) -> messages.DistinctRows:
@@ -246,19 +249,19 @@ def _distinct_rows(_: messages.CountDistinctRows, silo: Silo) -> messages.Distin
 
 def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
     key = fold(chain_key(silo.study.seed, silo.place, POLISH_STREAM), query.round)
-    given, alpha = (query.weights, query.parameters), query.alpha or 0.0
-    how = alpha, query.inner_sweeps, silo.threads
-    return messages.PolishReply.of(*silo.rows.draw_labels(key, given, *how))
+    start, alpha = (query.weights, query.parameters), query.alpha or 0.0
+    drawn = silo.rows.draw_labels(key, start, alpha, query.inner_sweeps, silo.threads)
+    return messages.PolishReply.of(*drawn)
 
 
 def _assign(query: messages.AssignRows, silo: Silo) -> messages.Received:
     clusters = query.parameters.shape[1]
     if query.groups is None:
-        find = partial(silo.rows.membership, query.weights, threads=silo.threads)
-        found = find(query.parameters)
+        assign = partial(silo.rows.membership, query.weights, threads=silo.threads)
+        assigned = assign(query.parameters)
         if _knows_better(silo):
-            found = find(_own_profiles(query, found.membership, silo))
-        membership = to_four_decimals(found.membership)
+            assigned = assign(_own_profiles(query, assigned.membership, silo))
+        membership = to_four_decimals(assigned.membership)
     else:
         membership = np.zeros((silo.shard.rows, clusters), dtype=np.float32)
         membership[np.arange(silo.shard.rows), query.groups[kept_posterior(silo).labels]] = 1.0
@@ -267,7 +270,7 @@ def _assign(query: messages.AssignRows, silo: Silo) -> messages.Received:
 
 
 def _knows_better(silo: Silo) -> bool:
-    """Tell whether the profiles to assign by were made from the silo's rounded release."""
+    """Whether the profiles to assign by were made from the silo's rounded release."""
     study = silo.study
     return (
         study.strategy == "consensus"
@@ -278,7 +281,7 @@ def _knows_better(silo: Silo) -> bool:
 
 
 def _own_profiles(query: messages.AssignRows, membership: Reals, silo: Silo) -> Reals:
-    """Return the profiles that the silo assigns its rows by: they stay here.
+    """Profiles that the silo assigns its rows by: they stay here.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from silomix.errors import PolicyRefusal
 from silomix.families.family import parameter_counts
 from silomix.families.release_rounding import round_counts
 from silomix.messages import AssignRows, LogLikelihood, PolishRound
-from silomix.silo.starting_labels import SWEEPS, TIMES_AS_MANY
+from silomix.silo.sampler import STARTING_SWEEPS, TIMES_AS_MANY
 
 if TYPE_CHECKING:
     from silomix.messages import Query
@@ -75,7 +75,7 @@ def check_cost(cost: Cost, silo: Silo, what: str) -> None:
 
 
 def public_rows(silo: Silo) -> int:
-    """Return the number of rows, as its policy lets it be told: a refusal depends on no more."""
+    """Number of rows, rounded by the policy: a refusal depends on no more."""
     rows, policy = np.array(silo.shard.rows), silo.policy
     return int(round_counts(rows, policy) if policy.has_rules else rows)
 
@@ -90,7 +90,7 @@ def sampling_cost(silo: Silo) -> Cost:
     of_cluster = components * float(family.parameters.sum())
     joined = 0.0  # numbers, while components are joined to begin with
     if study.model.clusters is not None:
-        sweeps += chains * SWEEPS * TIMES_AS_MANY
+        sweeps += chains * STARTING_SWEEPS * TIMES_AS_MANY
         joined = (TIMES_AS_MANY * components) ** 2 / 2 * statistics
     partitioned = rows if rows <= max(local.threshold, local.subsample) else local.subsample
     pairs = float(partitioned) ** 2

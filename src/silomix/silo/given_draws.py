@@ -7,10 +7,8 @@ sampler may switch between draws, are aligned there.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,12 +39,6 @@ FEWEST_DRAWS = 20
 MISSED = 0.01
 # Share of the draws in which a cluster must have weight.
 MOST_DRAWS = 0.5
-# Times its length, bytes, and variables that a file may hold: HDF5 can claim any number of numbers.
-UNFOLDS, ALWAYS, MOST_VARIABLES = 20, 100_000_000, 2_000
-# Reading a file is tried in a process of its own: with which code, for how many seconds of its
-# processor, and how many bytes a second come on top; on a busy machine it may take longer.
-TRIAL = "import sys; from silomix.silo.given_draws import read_all; read_all(*sys.argv[1:])"
-TRIAL_SECONDS, TRIAL_RATE, BUSY = 8.0, 20e6, 10.0
 # Of a name, and of what another library says of a file.
 LONGEST_SAID = 300
 # Draws that are tried as the first reference of the alignment, and the most passes from each.
@@ -82,13 +74,13 @@ class Given(NamedTuple):
 
 
 def read_draws(
-    given: Any, silo: str, weights: str, parameters: Sequence[str] | None, component: str | None
+    draws: Any, silo: str, weights: str, parameters: Sequence[str] | None, component: str | None
 ) -> Given:
     """Read a silo's draws: arrays by name, or what ArviZ has of a posterior.
 
     Parameters
     ----------
-    given : {"weights": (draw, component), "parameters": by name (draw, component, …)}, or one array
+    draws : {"weights": (draw, component), "parameters": by name (draw, component, …)}, or one array
         of these, (draw, component, parameter), and their "names"; chains may come first. Or a
         DataTree or InferenceData with a group `posterior`, that group, or the path of its netCDF
         file.
@@ -100,226 +92,173 @@ def read_draws(
     DataError
         When something is missing, of another shape, or no number that it can be.
     """
-    given = open_file(Path(given)) if isinstance(given, str | Path) else given
-    group, labels = getattr(given, "posterior", given), dict[str, "Labels"]()
-    if hasattr(group, "data_vars"):
-        given, labels = _read_group(group, silo, weights, parameters, component)
-    if not isinstance(given, Mapping):
-        raise DataError(
-            f"{silo}: its draws are of type {type(given).__name__}; give a mapping with 'weights' "
-            "and 'parameters', or a DataTree or InferenceData with a group 'posterior'"
-        )
-    lacking = quoted([name for name in ("weights", "parameters") if name not in given])
-    if lacking:
-        text = f"{silo}: the mapping of its draws has no {lacking}, only {quoted(list(given))}"
-        raise DataError(f"{text}; give both 'weights' and 'parameters'")
-    found = _read_arrays(given, silo, labels)
-    problem = _problem(found)
-    if problem:
-        raise DataError(f"{silo}: its draws cannot be used: {problem}")
-    return found._replace(weights=found.weights / found.weights.sum(axis=-1, keepdims=True))
+    draws = open_file(Path(draws)) if isinstance(draws, str | Path) else draws
+    group = getattr(draws, "posterior", draws)
+    try:
+        if hasattr(group, "data_vars"):
+            return _read_arrays(*_read_group(group, weights, parameters, component))
+        return _read_arrays(draws, {})
+    except DataError as error:
+        raise DataError(f"{silo}: {error.args[0]}", **error.settings) from None
 
 
-def _problem(found: Given) -> str:
-    """Return what draws have that none can have; or ""."""
-    sums = found.weights.sum(axis=-1)
-    every = (("weights", found.weights), *found.by_name())
+def _check_values(draws: Given) -> None:
+    """Refuse numbers that no draws can have."""
+    sums = draws.weights.sum(axis=-1)
+    every = (("weights", draws.weights), *draws.by_name())
     wrong = [name for name, part in every if not (np.abs(part) <= LARGEST).all()]
     if sums.size < FEWEST_DRAWS:
-        return f"there are fewer than {FEWEST_DRAWS} draws; give more"
+        raise DataError(f"there are fewer than {FEWEST_DRAWS} draws; give more")
     if wrong:
         text = f"{quoted(wrong)} is NaN or infinite in some draws, or beyond {LARGEST:g}"
-        return f"{text}; leave those out, or sample again"
-    if (found.weights < 0).any():
-        return f"a weight is {found.weights.min():.3g}; if these are logarithms, give exp of them"
+        raise DataError(f"{text}; leave those out, or sample again")
+    if (least := draws.weights.min()) < 0:
+        raise DataError(f"a weight is {least:.3g}; if these are logarithms, give exp of them")
     if (np.abs(sums - 1) > MISSED).any():
         most = float(sums.flat[np.abs(sums - 1).argmax()])
-        return f"the weights of a draw add up to {most:.3g}; they must add up to 1"
-    return ""
+        raise DataError(f"the weights of a draw add up to {most:.3g}; they must add up to 1")
 
 
 def open_file(path: Path) -> Any:
-    """Return the group `posterior` of a netCDF file, or its root; extra "arviz"."""
+    """Group `posterior` of a netCDF file, or its root; extra "arviz"."""
     try:
-        import h5py  # noqa: F401
+        import h5py
         import xarray as xr
     except ImportError:
         text = "draws in a file need xarray, h5netcdf and h5py"
         raise MissingDependency(text, "arviz") from None
-    _try_in_a_child(path)
     try:
-        group, problem = _size_up(path)
-        if not problem:
-            with xr.open_dataset(path, group=group, engine="h5netcdf") as data:
-                return data.load()
+        with h5py.File(path) as file:
+            group = "posterior" if "posterior" in file else None
+        with xr.open_dataset(path, group=group, engine="h5netcdf") as data:
+            return data.load()
     except Exception as error:  # a damaged file can raise anything
         problem = "".join(sign if sign.isprintable() else " " for sign in str(error))[:LONGEST_SAID]
     raise DataError(f"{path} cannot be read as netCDF: {problem}; check the path")
 
 
-def _size_up(path: Path) -> tuple[str | None, str]:
-    """Return the group to read, and what is wrong with its size; or ""."""
-    import h5py
-
-    with h5py.File(path) as file:
-        group = "posterior" if "posterior" in file else None
-        parts = list(islice(file[group or "/"].values(), MOST_VARIABLES + 1))
-        held = sum(getattr(part, "nbytes", 0) for part in parts)
-    if held <= max(UNFOLDS * path.stat().st_size, ALWAYS) and len(parts) <= MOST_VARIABLES:
-        return group, ""
-    return group, f"it claims to hold {held:,} bytes in {len(parts):,} variables or more"
-
-
-def read_all(path: str, seconds: str) -> None:
-    """Read every array of the group of a netCDF file, for `_try_in_a_child`."""
-    import h5py
-
-    if sys.platform != "win32":
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
-
-    group, problem = _size_up(Path(path))
-    with h5py.File(path) as file:
-        for part in file[group or "/"].values() if not problem else ():
-            dict(part.attrs)
-            part[()]
-
-
-def _try_in_a_child(path: Path) -> None:
-    """Refuse a file on which the HDF5 library, which is in C, hangs or crashes."""
-    size = path.stat().st_size if path.is_file() else 0
-    seconds = TRIAL_SECONDS + size / TRIAL_RATE
-    command = [sys.executable, "-P", "-c", TRIAL, str(path.resolve()), f"{seconds:.0f}"]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=BUSY * seconds,
-            check=False,
-        )
-        crashed = done.returncode < 0
-    except subprocess.TimeoutExpired:
-        crashed = True
-    if crashed:
-        raise DataError(
-            f"{path} cannot be read as netCDF: the HDF5 library does not come back from it; the "
-            "file is damaged, so ask for another copy"
-        )
-
-
-def _read_arrays(given: Mapping[str, Any], silo: str, labels: Mapping[str, Labels]) -> Given:
-    """Return draws by name; `labels` are those of a parameter's further axes, where it has any."""
-    weights, parameters = _as_numbers(given["weights"], "weights", silo), given["parameters"]
+def _read_arrays(arrays: Any, labels: Mapping[str, Labels]) -> Given:
+    """Draws by name; `labels` are those of a parameter's further axes, where it has any."""
+    _check_mapping(arrays)
+    weights, parameters = _as_numbers(arrays["weights"], "weights"), arrays["parameters"]
     if weights.ndim not in {2, 3}:
-        text = f"{silo}: the weights have {weights.ndim} axes"
+        text = f"the weights have {weights.ndim} axes"
         raise DataError(f"{text}; give (draw, cluster), or (chain, draw, cluster)")
     if not isinstance(parameters, Mapping):
-        parameters = _by_name(parameters, given.get("names"), weights.ndim, silo)
+        parameters = _by_name(parameters, arrays.get("names"), weights.ndim)
     columns: dict[str, Floats] = {}
     for name, values in parameters.items():
-        array = _as_numbers(values, str(name), silo)
+        array = _as_numbers(values, str(name))
         if array.shape[: weights.ndim] != weights.shape:
             raise DataError(
-                f"{silo}: {quote(str(name))} has the shape {array.shape}, and must begin with that "
-                f"of the weights, {weights.shape}; leave out what does not describe each cluster"
+                f"{quote(str(name))} has the shape {array.shape}, and must begin with that of the "
+                f"weights, {weights.shape}; leave out what does not describe each cluster"
             )
         along = labels.get(name) or [range(size) for size in array.shape[weights.ndim :]]
         columns |= _columns(str(name), array, along)
     wrong = [name for name in columns if not name.isprintable() or len(name) > LONGEST_SAID]
     if wrong or not columns:
         problem = f"cannot be called {quote(wrong[0])}" if wrong else "are none"
-        raise DataError(f"{silo}: parameters {problem}; give each a name of one line that prints")
+        raise DataError(f"parameters {problem}; give each a name of one line that prints")
     values = np.stack(list(columns.values()), axis=-1)
     if weights.ndim == 2:
         weights, values = weights[None], values[None]
-    return Given(tuple(columns), weights, values)
+    draws = Given(tuple(columns), weights, values)
+    _check_values(draws)
+    return draws._replace(weights=weights / weights.sum(axis=-1, keepdims=True))
 
 
-def _by_name(parameters: Any, names: Any, axes: int, silo: str) -> dict[str, Floats]:
-    """Return an array of parameters by name; the weights have so many axes."""
-    array = _as_numbers(parameters, "parameters", silo)
+def _check_mapping(arrays: Any) -> None:
+    """Refuse what is no mapping, or has no draws."""
+    if not isinstance(arrays, Mapping):
+        raise DataError(
+            f"its draws are of type {type(arrays).__name__}; give a mapping with 'weights' and "
+            "'parameters', or a DataTree or InferenceData with a group 'posterior'"
+        )
+    if lacking := quoted([name for name in ("weights", "parameters") if name not in arrays]):
+        text = f"the mapping of its draws has no {lacking}, only {quoted(list(arrays))}"
+        raise DataError(f"{text}; give both 'weights' and 'parameters'")
+
+
+def _by_name(parameters: Any, names: Any, axes: int) -> dict[str, Floats]:
+    """Array of parameters by name; the weights have so many axes."""
+    array = _as_numbers(parameters, "parameters")
     if array.ndim != axes + 1:
-        text = f"{silo}: the parameters have {array.ndim} axes, and the weights {axes}"
+        text = f"the parameters have {array.ndim} axes, and the weights {axes}"
         raise DataError(f"{text}; give the parameters one more, the last")
     if names is None:
         names = [f"parameter {k + 1}" for k in range(array.shape[-1])]
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise DataError(f"{silo}: 'names' is {quote(names)}; give a list of texts")
+        raise DataError(f"'names' is {quote(names)}; give a list of texts")
     names = list(map(str, names))
     if len(names) != array.shape[-1]:
-        text = f"{silo}: there are {len(names)} 'names' for {array.shape[-1]} parameters"
+        text = f"there are {len(names)} 'names' for {array.shape[-1]} parameters"
         raise DataError(f"{text}; give a name for each")
     if len(set(names)) < len(names):
-        raise DataError(f"{silo}: two of the 'names' {quoted(names)} are the same; change one")
+        raise DataError(f"two of the 'names' {quoted(names)} are the same; change one")
     return {name: array[..., place] for place, name in enumerate(names)}
 
 
-def _as_numbers(values: Any, name: str, silo: str) -> Floats:
+def _as_numbers(values: Any, name: str) -> Floats:
     try:
         array = np.asarray(values, dtype=np.float64)
     except Exception:  # whatever an array's own library raises
-        raise DataError(f"{silo}: {quote(name)} is not an array of numbers; give one") from None
+        raise DataError(f"{quote(name)} is not an array of numbers; give one") from None
     if not array.size:
-        raise DataError(f"{silo}: {quote(name)} has the shape {array.shape}, and no numbers")
+        raise DataError(f"{quote(name)} has the shape {array.shape}, and no numbers")
     return array
 
 
 def _read_group(
-    group: Any, silo: str, weights: str, parameters: Sequence[str] | None, component: str | None
+    group: Any, weights: str, parameters: Sequence[str] | None, component: str | None
 ) -> tuple[Mapping[str, Any], dict[str, Labels]]:
-    """Return the arrays of ArviZ's group, and the labels along the further axes of parameters."""
+    """Arrays of ArviZ's group, and the labels along the further axes of parameters."""
     known = list(map(str, group.data_vars))
     for name in (weights, *(parameters or ())):
         if name not in known:
-            hint = did_you_mean(name, known)
-            text = f"{silo}: its posterior has no variable {name!r}{hint}, only {quoted(known)}"
-            advice = "name the variables with {weights} and {parameters}"
-            raise DataError(f"{text}; {advice}", weights=None, parameters=None)
+            text = f"its posterior has no variable {name!r}{did_you_mean(name, known)}, only "
+            text += f"{quoted(known)}; name the variables with {{weights}} and {{parameters}}"
+            raise DataError(text, weights=None, parameters=None)
     shares = group[weights]
     if not {"chain", "draw"} < set(shares.dims):
-        text = f"{silo}: {weights!r} has the dimensions {quoted(list(map(str, shares.dims)))}"
+        text = f"{weights!r} has the dimensions {quoted(list(map(str, shares.dims)))}"
         raise DataError(f"{text}; it needs 'chain', 'draw', and one of components")
     along = component or str(shares.dims[-1])
     chosen = parameters or [n for n in known if n != weights and along in group[n].dims]
     if not chosen:
-        text = f"{silo}: no variable but {weights!r} has the dimension {along!r}"
-        raise DataError(
-            f"{text}; name those of the components with {{parameters}}", parameters=None
-        )
+        text = f"no variable but {weights!r} has the dimension {along!r}; name those of the "
+        raise DataError(text + "components with {parameters}", parameters=None)
     values, labels = dict[str, Any](), dict[str, "Labels"]()
     for name in chosen:
-        found = group[name]
+        dims = group[name].dims
         # ArviZ gives each variable dimensions of its own, unless they were named
-        own = along if along in found.dims else ("chain", *found.dims)[-1]
-        if own in {"chain", "draw"} or not {"chain", "draw"} < set(found.dims):
-            text = f"{silo}: {name!r} has the dimensions {', '.join(map(str, found.dims))}"
-            advice = f"not {along!r}, that of the weights; leave it out of {{parameters}}"
-            raise DataError(f"{text}, and {advice}", parameters=None)
-        values[name] = found.transpose("chain", "draw", own, ...)
-        labels[name] = [found[dim].values.tolist() for dim in values[name].dims[3:]]
+        of_components = along if along in dims else ("chain", *dims)[-1]
+        if of_components in {"chain", "draw"} or not {"chain", "draw"} < set(dims):
+            text = f"{name!r} has the dimensions {', '.join(map(str, dims))}, and not {along!r}, "
+            text += "that of the weights; leave it out of {parameters}"
+            raise DataError(text, parameters=None)
+        values[name] = group[name].transpose("chain", "draw", of_components, ...)
+        labels[name] = [group[name][dim].values.tolist() for dim in values[name].dims[3:]]
     return {"weights": shares.transpose("chain", "draw", ...), "parameters": values}, labels
 
 
 def _columns(name: str, array: Floats, labels: Labels) -> dict[str, Floats]:
-    """Return the numbers of a parameter by name: "mu", or "mu[age]" where it has several."""
+    """Numbers of a parameter by name: "mu", or "mu[age]" where it has several."""
     named = [",".join(map(str, each)) for each in product(*labels)]
     parts = np.moveaxis(array.reshape(*array.shape[: array.ndim - len(labels)], -1), -1, 0)
-    return {
-        f"{name}[{one}]" if labels else name: part for one, part in zip(named, parts, strict=True)
-    }
+    names = [f"{name}[{label}]" for label in named] if labels else [name]
+    return dict(zip(names, parts, strict=True))
 
 
 def guess_transform(values: Iterable[Floats]) -> str:
-    """Return the transform that frees a parameter, by where all its draws lie."""
+    """Transform that frees a parameter, by where all its draws lie."""
     each = [(part.min(), part.max()) for part in values]
     low, high = min(low for low, _ in each), max(high for _, high in each)
     return "none" if low <= 0 else "log" if high >= 1 else "logit"
 
 
 def transform(given: Given, words: Mapping[str, str], smallest: float, silo: str) -> Given:
-    """Return the draws in free coordinates, their labels aligned.
+    """Draws in free coordinates, their labels aligned.
 
     Components with a weight below `smallest` are as good as empty: they go where there is room.
     """
@@ -342,7 +281,7 @@ def transform(given: Given, words: Mapping[str, str], smallest: float, silo: str
 
 
 def align(weights: Floats, points: Floats) -> Ints:
-    """Return which component of each draw is cluster 0, 1, …: (draw, cluster).
+    """Component of each draw that is cluster 0, 1, …: (draw, cluster).
 
     Draw by draw, components are assigned to the clusters of a reference so that the squared
     distances, in standard deviations within clusters and weighted by the components' weights, are
@@ -383,7 +322,7 @@ def _settle(weights: Floats, points: Floats, reference: Floats) -> tuple[Ints, f
 
 
 def drop_empty(given: Given, smallest: float, silo: str) -> Given:
-    """Return the components with a weight of `smallest` in most draws, the heaviest first.
+    """Components with a weight of `smallest` in most draws, the heaviest first.
 
     Where a draw has one of them empty, its parameters are the prior's, and say nothing of the
     cluster: those of other draws take their place.
@@ -409,7 +348,7 @@ def _too_light(silo: str, smallest: float) -> SettingsError:
 
 
 def count_rows(given: Given, alpha: float, silo: str) -> int:
-    """Return how many rows weights that vary so stand for: those of a Dirichlet, by moments."""
+    """Effective number of rows behind weights that vary so: of a Dirichlet, by moments."""
     clusters = len(given.shares)
     if clusters == 1:
         text = f"{silo}: it has a single cluster, whose weight does not tell how many rows it has"
@@ -421,7 +360,7 @@ def count_rows(given: Given, alpha: float, silo: str) -> int:
 def release_given(
     given: Given, family: Product, rows: int, silo: str, *, tier: Tier, policy: Policy, **about: Any
 ) -> Release:
-    """Return a silo's release: what it would be had the silo sampled here.
+    """Release of a silo, as if it had sampled here.
 
     Parameters
     ----------

@@ -9,18 +9,29 @@ says so. A question that failed on the rows counts too: that it failed is an ans
 from __future__ import annotations
 
 import shlex
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from silomix.errors import DataWarning, PolicyRefusal, SettingsError, warn
 from silomix.model.sentences import plural, quoted
-from silomix.silo.ledger_file import changing, find_ledger, read_ledger, take_over
-from silomix.silo.ledger_tables import Answered, Ledger, PolicyChange, Table, Version
+from silomix.silo.ledger_file import (
+    Answered,
+    Ledger,
+    PolicyChange,
+    Table,
+    Version,
+    changing,
+    find_ledger,
+    read_ledger,
+    refuse_old,
+)
 from silomix.study import Study, digest
 from silomix.study.policy import UNLIMITED, Policy, echo
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 # Characters of a study's title that are kept: the coordinator writes it.
@@ -71,7 +82,7 @@ def open_account(
     table_name: str | None = None,
     ledger: Path | None = None,
 ) -> Account:
-    """Return the study's place in the silo's ledger, if the policy has one for it.
+    """Study's place in the silo's ledger, if the policy has one for it.
 
     Parameters
     ----------
@@ -98,9 +109,9 @@ def open_account(
         columns=digests.columns,
         left={},
     )
+    refuse_old(data)
     path, name = find_ledger(ledger), table_name or str(data.resolve())
     account = Account(path, name if column is None else f"{name}, {column} = {silo}", entry, policy)
-    take_over(path, data)
     check_account(account)
     _warn_of_likeness(account, name)
     return account
@@ -113,27 +124,27 @@ def _warn_of_likeness(account: Account, name: str) -> None:
     ----------
     name : of the whole table, where a column says whose each row is.
     """
-    tables, own = read_ledger(account.path).tables, account.entry.columns
+    tables, columns = read_ledger(account.path).tables, account.entry.columns
     if any(table.name == account.table or table.has(account.entry.cells) for table in tables):
         return
     alike = []
     for table in tables:
         for study in () if table.name.startswith(name) else table.ever:
-            same = sum(own.get(column) == known for column, known in study.columns.items())
-            shared = len(own.keys() & study.columns.keys())
-            if 2 * max(same, shared) > len(own) or not study.columns:
+            same = len(columns.items() & study.columns.items())
+            shared = len(columns.keys() & study.columns.keys())
+            if 2 * max(same, shared) > len(columns) or not study.columns:
                 alike.append((same, table.name, study.since))
     if not alike:
         return
     same, other, since = max(alike)
-    told = f"{account.path} has no table {account.table!r} yet, but knows "
-    told += f"{quoted(list(dict.fromkeys(name for _, name, _ in alike)))}"
-    if 2 * same > len(own):
-        told += f": {same} of its {plural(len(own), 'column')} are those of {other!r}, answered "
-        told += f"on {since[:10]}, though perhaps in another order of the rows"
+    text = f"{account.path} has no table {account.table!r} yet, but knows "
+    text += f"{quoted(list(dict.fromkeys(name for _, name, _ in alike)))}"
+    if 2 * same > len(columns):
+        text += f": {same} of its {plural(len(columns), 'column')} are those of {other!r}, "
+        text += f"answered on {since[:10]}, though perhaps in another order of the rows"
     warn(
         DataWarning(
-            f"{told}; if this is one of them with other rows, stop here and give its name with "
+            f"{text}; if this is one of them with other rows, stop here and give its name with "
             "--table-name: what has left it still counts"
         )
     )
@@ -149,7 +160,7 @@ def check_account(account: Account) -> None:
     FileError
         When the ledger cannot be read or written: what leaves could not be counted.
     """
-    with changing(account.path, trying=True) as ledger:  # hours of work may follow
+    with changing(account.path) as ledger:
         _refuse(ledger, account)
 
 
@@ -161,6 +172,26 @@ def note_left(account: Account, record: str, *, has_left: bool = False) -> None:
     record : its name, or `FAILED` where only that a question failed leaves.
     has_left : it did so before the ledger knew: it counts, and nothing is refused.
     """
+    with _noting(account, has_left=has_left) as noted:
+        if noted.only_failed:
+            noted.policy, noted.rounding = account.entry.policy, account.entry.rounding
+        if record not in noted.left:
+            noted.left = {record: _now()} | noted.left
+
+
+@contextmanager
+def counting(account: Account, kind: str, *, has_left: bool = False) -> Iterator[dict[str, int]]:
+    """Questions of a kind in a study, and how often each counts; what is added is written.
+
+    One process at a time gets them, and a study that is refused none.
+    """
+    with _noting(account, has_left=has_left) as noted:
+        yield noted.asked.setdefault(kind, {})
+
+
+@contextmanager
+def _noting(account: Account, *, has_left: bool) -> Iterator[Answered]:
+    """Study in the ledger, to be changed; it is there from now on."""
     with changing(account.path) as ledger:
         if not has_left:
             _refuse(ledger, account)
@@ -169,12 +200,10 @@ def note_left(account: Account, record: str, *, has_left: bool = False) -> None:
         if noted is None:
             if not table.versions:
                 table.versions.append(Version(since=now))
-            noted = entry.model_copy()
+            noted = entry.model_copy(deep=True)
             table.counted.digest = table.counted.digest or entry.cells
             table.counted.studies.append(noted)
-        if noted.only_failed:
-            noted.policy, noted.rounding = entry.policy, entry.rounding
-        noted.left = {record: now} | noted.left
+        yield noted
         if not has_left:
             _note_policy(ledger, table, account, now)
 
@@ -192,7 +221,7 @@ def _note_policy(ledger: Ledger, table: Table, account: Account, now: str) -> No
 
 
 def _flat(policy: Policy) -> dict[str, Any]:
-    """Return a policy's settings by name, such as "exchanges.polish"."""
+    """Policy's settings by name, such as "exchanges.polish"."""
     settings = echo(policy)
     for part in ("exchanges", "limits"):
         settings |= {f"{part}.{key}": value for key, value in settings.pop(part).items()}
@@ -200,7 +229,7 @@ def _flat(policy: Policy) -> dict[str, Any]:
 
 
 def knows(account: Account) -> bool:
-    """Tell whether the ledger has the study."""
+    """Whether the ledger has the study."""
     table = read_ledger(account.path).table(account.table)
     return any(one.is_like(account.entry) for one in table.ever)
 
@@ -220,7 +249,7 @@ def allow_study(path: Path, study: str, table: str | None = None) -> Ledger:
 
 
 def begin_version(path: Path, table: str | None = None) -> Ledger:
-    """Say that a table has new rows, which are counted anew, and return the ledger."""
+    """Declare that a table has new rows, which are counted anew; return the ledger."""
     with changing(path) as ledger:
         known = ledger.table(table)
         if not known.versions:
@@ -249,26 +278,26 @@ def _refuse(ledger: Ledger, account: Account) -> None:
     if limit >= UNLIMITED or any(entry.study in one.allowed for one in same):
         return
     answered = {study.study: (one, study) for one, study in counted}
-    source, own = answered.get(entry.study, (account.table, None))
+    source, earlier = answered.get(entry.study, (account.table, None))
     where = ["silomix", "ledger", "--ledger", str(account.path), "--table-name", account.table]
     first, otherwise = "To", ""
-    if own is not None:
-        least, base = own.rounding.split(", ")
+    if earlier is not None:
+        least, base = earlier.rounding.split(", ")
         counts = f"counts rounded to {base}" if base != "1" else "exact counts"
-        what = f"under its policy {own.policy!r}, with minimum count {least} and {counts}"
+        what = f"under its policy {earlier.policy!r}, with minimum count {least} and {counts}"
         first = "Answer with the earlier policy (--policy); to"
-        if own.rows != entry.rows:
+        if earlier.rows != entry.rows:
             what, first = "with other rows", "Answer with the earlier table; to"
-        problem = f"this study was answered from {source!r} {what}, on {_told(own)}"
+        problem = f"this study was answered from {source!r} {what}, on {_since(earlier)}"
     elif table.counted.digest not in (None, entry.cells):
         last = table.counted.studies[-1]
         otherwise = f"; or for this and later ones: {shlex.join([*where, '--new-version'])}"
-        then = f"study {last.study[:16]} was answered, on {_told(last)}"
+        then = f"study {last.study[:16]} was answered, on {_since(last)}"
         problem = f"{account.table!r} is not as it was when {then}: rows or columns differ"
     elif len(answered) >= limit:
         allowed = "1 study" if limit == 1 else f"{limit:,} studies"
         names = quoted(list(dict.fromkeys(name for name, _ in answered.values())))
-        listed = ", ".join(f"{one.study[:16]} on {_told(one)}" for _, one in answered.values())
+        listed = ", ".join(f"{one.study[:16]} on {_since(one)}" for _, one in answered.values())
         otherwise = "; or let the policy's owner raise studies"
         problem = f"its policy {account.policy.name!r} allows {allowed} of one table; answered "
         problem += f"from {names or repr(account.table)}: {listed or 'none yet'}"
@@ -282,8 +311,8 @@ def _refuse(ledger: Ledger, account: Account) -> None:
     )
 
 
-def _told(study: Answered) -> str:
-    """Return when a study was first answered, and whether that is all that it was."""
+def _since(study: Answered) -> str:
+    """Date on which a study was first answered, and whether it only failed."""
     return study.since[:10] + (" (it failed)" if study.only_failed else "")
 
 

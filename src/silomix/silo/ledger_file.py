@@ -1,58 +1,177 @@
-"""The ledger's file: an SQLite database with one JSON document for each table.
+"""The ledger's records and its file: an SQLite database with one JSON document for each table.
 
 There is one for each user of the machine, which only that user may open. SQLite writes it whole or
-not at all, and lets one process at a time change it. A file of version 0.2.0, which was JSON, is
-converted.
+not at all, and lets one process at a time change it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from silomix.errors import DataWarning, FileError, SettingsError, SilomixError, warn
-from silomix.model.files import private_file, private_folder, read_file, replace_file
-from silomix.silo.ledger_tables import Ledger, Table
+from silomix.model.files import private_file, private_folder, read_file
 from silomix.silo.store import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Stands beside the records that left: a question failed on the rows.
+FAILED = "failed"
 # Environment variable with the ledger's path, instead of the usual place.
 VARIABLE = "SILOMIX_LEDGER"
 # In version 0.2.0 each table had a ledger beside it.
 OLD_NAME = "silomix-ledger.json"
-LARGEST_OLD = 1 << 28
 # What SQLite writes into the file so that nobody mistakes it: "silo", and the format.
-APPLICATION, FORMAT = 0x73696C6F, 2
-HEADER = b"SQLite format 3\0"
+APPLICATION, FORMAT = 0x73696C6F, 3
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {FORMAT};
 CREATE TABLE tables (name TEXT PRIMARY KEY, document TEXT NOT NULL);
-CREATE TABLE imported (digest TEXT PRIMARY KEY);
 """
+UPSERT = (
+    "INSERT INTO tables VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET document = excluded.document"
+)
 # Seconds to wait for another process that has the file locked.
 WAIT = 60.0
 
 
-class OldLedger(BaseModel):
-    """The JSON file of version 0.2.0."""
+class Answered(BaseModel):
+    """A study that was answered from a table, or failed on it.
 
-    kind: Literal["silomix ledger"]
-    format: Literal[1]
-    tables: list[Table]
+    Attributes
+    ----------
+    study, title : its digest, and its line for people.
+    silo : the table's silo in it.
+    policy, rounding : name of the policy, and its minimum count and rounding.
+    rows : digest of the coded rows that it was answered from.
+    cells : digest of all cells of the table, in the order of the rows.
+    columns : by name of the column, a digest of its cells in any order.
+    left : what left, by name of the record, and when it first did; FAILED for a failed question.
+    asked : for each kind of question that a policy limits, the digests of those asked, and how
+        often each counts.
+    """
+
+    study: str
+    title: str
+    silo: str
+    policy: str
+    rounding: str
+    rows: str
+    cells: str = ""
+    columns: dict[str, str] = {}
+    left: dict[str, str]
+    asked: dict[str, dict[str, int]] = {}
+
+    @property
+    def since(self) -> str:
+        """When the first answer left, or failed."""
+        return min(self.left.values(), default="not yet")
+
+    @property
+    def only_failed(self) -> bool:
+        """Whether nothing left but that a question failed."""
+        return self.left.keys() == {FAILED}
+
+    def is_like(self, other: Answered) -> bool:
+        """Whether the two are one study, answered alike: together they reveal no more."""
+        # a table that could not be read may be mended: the study that told so goes on
+        never_read = self.only_failed and not self.rows
+        same = (self.study, self.silo) == (other.study, other.silo)
+        same = same and (never_read or self.rows == other.rows)
+        return same and (self.rounding == other.rounding or self.only_failed)
+
+
+class Version(BaseModel):
+    """A table as long as it stays the same.
+
+    Attributes
+    ----------
+    since : when it was first answered from, or said to be new.
+    digest : of its cells; None until it is answered from.
+    studies : answered from it.
+    """
+
+    since: str
+    digest: str | None = None
+    studies: list[Answered] = []
+
+    def has(self, cells: str) -> bool:
+        """Whether a table with these cells was answered from."""
+        return cells in {self.digest, *(study.cells for study in self.studies)}
+
+
+class PolicyChange(BaseModel):
+    """A policy that was replaced between two answers: the settings that differ, and when."""
+
+    at: str
+    before: dict[str, Any]
+    now: dict[str, Any]
+
+
+class Table(BaseModel):
+    """All that left from one table.
+
+    Attributes
+    ----------
+    name : what its owner calls it, or its path.
+    allowed : studies that the owner allowed, whatever the policy's number: digests.
+    versions : the last one is what is counted.
+    policy : settings of the policy of the last answer, by name.
+    changes : of that policy.
+    """
+
+    name: str
+    allowed: list[str] = []
+    versions: list[Version] = []
+    policy: dict[str, Any] = {}
+    changes: list[PolicyChange] = []
+
+    @property
+    def ever(self) -> list[Answered]:
+        """Studies answered from any version."""
+        return [study for version in self.versions for study in version.studies]
+
+    @property
+    def counted(self) -> Version:
+        """The version that counts."""
+        return self.versions[-1] if self.versions else Version(since="")
+
+    def has(self, cells: str) -> bool:
+        """Whether it ever had these cells when it was answered from."""
+        return any(version.has(cells) for version in self.versions)
+
+
+class Ledger(BaseModel):
+    """All tables."""
+
+    tables: list[Table] = []
+
+    def table(self, name: str | None) -> Table:
+        """Table of that name, which is there from now on; the only one without a name.
+
+        Of a table that nothing is said of afterwards, nothing is written.
+        """
+        names = [known.name for known in self.tables]
+        if name is None and len(names) != 1:
+            known = f"they are {', '.join(map(repr, names))}" if names else "it has none yet"
+            raise SettingsError(
+                f"the ledger does not say which table is meant; {known}: give --data TABLE or "
+                "--table-name NAME"
+            )
+        if name not in names and name is not None:
+            self.tables.append(Table(name=name))
+        return next(known for known in self.tables if name in (known.name, None))
 
 
 def find_ledger(path: Path | None = None) -> Path:
-    """Return where the ledger is: `path`, or what the environment says, or this user's own.
+    """Path of the ledger: `path`, or from the environment, or this user's own.
 
     Raises
     ------
@@ -71,7 +190,7 @@ def find_ledger(path: Path | None = None) -> Path:
 
 
 def _data_folder() -> Path:
-    """Return the folder in which programs keep this user's data."""
+    """Folder in which programs keep this user's data."""
     try:
         home = Path.home()
     except RuntimeError:
@@ -89,7 +208,7 @@ def _data_folder() -> Path:
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Return what a ledger says, also one of version 0.2.0; an empty one where there is no file.
+    """Content of a ledger; an empty one where there is no file.
 
     Raises
     ------
@@ -98,63 +217,44 @@ def read_ledger(path: Path) -> Ledger:
     """
     with _explaining(path):
         try:
-            if not _is_database(path):
-                return Ledger(tables=_read_old(read_file(path, LARGEST_OLD)))
+            with closing(_connect(path)) as file:
+                return _load(file)
         except FileNotFoundError:
             return Ledger()
-        with closing(_connect(path)) as file:
-            return _load(file)
 
 
 @contextmanager
-def changing(path: Path, *, trying: bool = False) -> Iterator[Ledger]:
-    """Let one process at a time look at the ledger, and change it: what changed is written.
+def changing(path: Path) -> Iterator[Ledger]:
+    """Let one process at a time look at the ledger, and change it; it begins where there is none.
 
-    A ledger that is not there begins, and one of version 0.2.0 is converted.
-
-    Parameters
-    ----------
-    trying : find out, too, whether anything can be written.
+    It is written even if nothing changes: hours of work may follow that must be counted.
     """
     with _explaining(path):
         _make(path)
         with closing(_connect(path)) as file, file:
             file.execute("BEGIN IMMEDIATE")
             ledger = _load(file)
-            if trying:
-                file.execute(f"PRAGMA user_version = {FORMAT}")
-            before = ledger.model_copy(deep=True)
+            file.execute(f"PRAGMA user_version = {FORMAT}")
             yield ledger
-            _save(file, ledger, before)
+            for table in ledger.tables:
+                if table.versions or table.allowed:
+                    file.execute(UPSERT, (table.name, table.model_dump_json()))
 
 
-def take_over(path: Path, data: Path) -> None:
-    """Bring what a ledger of version 0.2.0 beside a table has counted into the ledger, once.
-
-    The old file stays as it is.
-    """
+def refuse_old(data: Path) -> None:
+    """Refuse a table beside which version 0.2.0 counted what left it."""
     old = data.resolve().parent / OLD_NAME
-    if old == path:
-        return
-    tables = read_ledger(old).tables
-    mark = hashlib.sha256(Ledger(tables=tables).model_dump_json().encode()).hexdigest()
-    if not tables or (path.exists() and mark in read_ledger(path).imported):
-        return
-    with changing(path) as ledger:
-        for table in tables:
-            known = ledger.table(table.name)
-            known.allowed += [study for study in table.allowed if study not in known.allowed]
-            # before the version that counts
-            known.versions[:0] = [each for each in table.versions if each not in known.versions]
-            known.policy = known.policy or table.policy
-        ledger.imported.append(mark)
-    told = f"what {old} has counted is in {path} from now on; the old file is no longer written"
-    warn(DataWarning(told))
+    if old.exists():
+        raise FileError(
+            f"{old} is a ledger of version 0.2.0, which is no longer read: what it counted has "
+            "left. Once the table's owner has decided that this table may be used for another "
+            "study all the same, move that file away"
+        )
 
 
 @contextmanager
 def _explaining(path: Path) -> Iterator[None]:
-    """Say why a ledger cannot be used."""
+    """Turn errors of files and of SQLite into one that says what to do."""
     try:
         yield
     except SilomixError:
@@ -174,52 +274,27 @@ def _explaining(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _is_database(path: Path) -> bool:
-    """Tell whether a file says that it is a database; one that is no file raises OSError."""
-    return read_file(path, len(HEADER)) == HEADER
-
-
-def _read_old(content: bytes) -> list[Table]:
-    """Return the tables of a ledger of version 0.2.0."""
-    tables = OldLedger.model_validate_json(content).tables
-    for table in tables:
-        if table.ever:
-            last = table.ever[-1]
-            least, base = map(int, last.rounding.split(", "))
-            table.policy = {"name": last.policy, "minimum_count": least, "round_to": base}
-    return tables
-
-
 def _make(path: Path) -> None:
-    """Begin a ledger where there is none, and convert one of version 0.2.0; say so."""
-    if path.exists() and _is_database(path):
+    """Begin a ledger where there is none; say so."""
+    if path.exists():
         return
     private_folder(path.parent)
-    kept = path.with_name(f"{path.name}.imported")
     with locked(path.with_name(f".{path.name}.lock")):
-        told = f"a new ledger begins at {path}; if there was one before, stop and restore it"
-        tables = []
-        if path.exists():
-            if _is_database(path):  # another process was first
-                return
-            old = read_file(path, LARGEST_OLD)
-            tables = _read_old(old)
-            replace_file(kept, old, private=True)
-            told = (
-                f"the ledger {path} is of version 0.2.0 and has been converted; as it was: {kept}"
-            )
+        if path.exists():  # another process was first
+            return
         scratch = path.with_name(f".{path.name}.partial")
         scratch.unlink(missing_ok=True)
         private_file(scratch)
         with closing(sqlite3.connect(scratch)) as file, file:
             file.executescript(SCHEMA)
-            _save(file, Ledger(tables=tables), Ledger())
         scratch.replace(path)
-    warn(DataWarning(told))
+    text = f"a new ledger begins at {path}; if there was one before, stop and restore it"
+    warn(DataWarning(text))
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     """Open a database that is there."""
+    read_file(path, 1)  # which refuses a folder, a pipe or a device in words
     where = f"{path.as_uri()}?mode=rw"
     return sqlite3.connect(where, uri=True, timeout=WAIT, isolation_level=None)
 
@@ -229,21 +304,4 @@ def _load(file: sqlite3.Connection) -> Ledger:
     if any(file.execute(f"PRAGMA {key}").fetchone() != (value,) for key, value in wanted.items()):
         raise sqlite3.DatabaseError("it is not what it should be")
     tables = file.execute("SELECT document FROM tables ORDER BY rowid")
-    imported = file.execute("SELECT digest FROM imported")
-    return Ledger(
-        tables=[Table.model_validate_json(text) for (text,) in tables],
-        imported=[digest for (digest,) in imported],
-    )
-
-
-def _save(file: sqlite3.Connection, ledger: Ledger, before: Ledger) -> None:
-    """Write the tables that have changed."""
-    upsert = (
-        "INSERT INTO tables VALUES (?, ?) "
-        "ON CONFLICT (name) DO UPDATE SET document = excluded.document"
-    )
-    for table in ledger.tables:
-        if (table.versions or table.allowed) and table not in before.tables:
-            file.execute(upsert, (table.name, table.model_dump_json()))
-    marks = [(digest,) for digest in ledger.imported]
-    file.executemany("INSERT OR IGNORE INTO imported VALUES (?)", marks)
+    return Ledger(tables=[Table.model_validate_json(text) for (text,) in tables])

@@ -21,12 +21,11 @@ from silomix.model.table import expand, load
 from silomix.posterior.membership import label_columns
 from silomix.silo.cost import check_cost, sampling_cost
 from silomix.silo.ledger import Account, Digests, note_left, open_account
-from silomix.silo.ledger_tables import FAILED
+from silomix.silo.ledger_file import FAILED
 from silomix.silo.partition import need_package, partition
 from silomix.silo.relabel import align_draws
 from silomix.silo.release import arranged, make_release, without_rare_values
-from silomix.silo.sampler import Job, sample_in_blocks
-from silomix.silo.starting_labels import starting_labels
+from silomix.silo.sampler import Job, sample_in_blocks, starting_labels
 from silomix.silo.store import Kept, Store, digest_arrays, open_store
 from silomix.study import Study, digest
 from silomix.study.policy import OPEN, Policy
@@ -116,7 +115,7 @@ def load_rows(
     id_column: str | None = None,
     failed: Callable[[Digests], None] | None = None,
 ) -> Loaded:
-    """Return a silo's rows in the study's levels.
+    """Silo's rows in the study's levels.
 
     Parameters
     ----------
@@ -145,25 +144,25 @@ def load_rows(
 def digest_cells(
     frame: nw.DataFrame[Any], without: tuple[str | None, ...] = ()
 ) -> tuple[str, dict[str, str]]:
-    """Return a digest of a table's cells, the same for every kind of file that it is kept in.
+    """Digest of a table's cells, the same for every kind of file that it is kept in.
 
     The second result has, by name of the column, one of its cells whatever the order of the rows.
     """
-    found, columns = hashlib.sha256(), {}
+    whole, columns = hashlib.sha256(), {}
     for name in sorted(set(frame.columns) - set(without)):
         column = frame.get_column(name)
         try:
             cells = read_cells(column, name)
         except DataError:  # no levels; but it may tell two versions of a table apart
             texts = [*map(repr, column.to_list())]
-            found.update(json.dumps([name, *texts]).encode())
+            whole.update(json.dumps([name, *texts]).encode())
             tally: list[Any] = sorted(texts)
         else:
-            found.update(json.dumps([name, cells.texts]).encode() + cells.codes.tobytes())
+            whole.update(json.dumps([name, cells.texts]).encode() + cells.codes.tobytes())
             missing, *times = np.bincount(cells.codes + 1, minlength=1 + len(cells.texts)).tolist()
             tally = [missing, *sorted(zip(cells.texts, times, strict=True))]
         columns[name] = hashlib.sha256(json.dumps(tally).encode()).hexdigest()[:16]
-    return found.hexdigest(), columns
+    return whole.hexdigest(), columns
 
 
 def open_site(
@@ -201,21 +200,19 @@ def open_site(
     CheckpointError
         When the store is of another silo, study, table, minimum count or rounding.
     """
-    named: dict[str, Any] = {"frequency": frequency, "id_column": id_column}
-    about: dict[str, Any] = {"policy": policy}
 
     def account_of(digests: Digests) -> Account:
         assert isinstance(data, str | Path)
-        of = study, name, policy, Path(data)
-        return open_account(digests, *of, column=silo_column, **counted)
+        path = Path(data)
+        return open_account(digests, study, name, policy, path, column=silo_column, **counted)
 
     def failed(digests: Digests) -> None:
         note_left(account_of(digests), FAILED)
 
-    named["failed"] = failed if is_counted else None
-    loaded = load_rows(data, study, name, column=silo_column, **named)
-    if is_counted:
-        about["account"] = account_of(loaded.digests)
+    columns = {"column": silo_column, "frequency": frequency, "id_column": id_column}
+    loaded = load_rows(data, study, name, failed=failed if is_counted else None, **columns)
+    account = account_of(loaded.digests) if is_counted else None
+    place, memory, checkpoint = place_in(study, name), Store(), None
     if store is not None:
         identity = {
             "silo": name,
@@ -223,9 +220,9 @@ def open_site(
             "table": loaded.digests.rows,
             "minimum count or rounding": f"{policy.minimum_count}, {policy.round_to}",
         }
-        about["store"] = open_store(store, identity)
-        about["checkpoint"] = store / "checkpoint"
-    return Silo(name, place_in(study, name), loaded.shard, study, **about), loaded
+        memory, checkpoint = open_store(store, identity), store / "checkpoint"
+    opened = Silo(name, place, loaded.shard, study, memory, policy, 1, checkpoint, account=account)
+    return opened, loaded
 
 
 def split_silos(
@@ -239,8 +236,8 @@ def split_silos(
     silos = []
     for place, name in enumerate(roster.names):
         folder = None if checkpoint is None else Path(checkpoint, name)
-        own = shard.some(roster.places == place)
-        silos.append(Silo(name, place, own, study, policy=policy, checkpoint=folder))
+        rows = shard.some(roster.places == place)
+        silos.append(Silo(name, place, rows, study, policy=policy, checkpoint=folder))
     return silos
 
 
@@ -258,7 +255,7 @@ def write_labels(silo: Silo, loaded: Loaded) -> Path | None:
 
 
 def place_in(study: Study, name: str) -> int:
-    """Return a silo's place in the roster; refuse one that is not there."""
+    """Silo's place in the roster; refuse one that is not there."""
     if name not in study.silos:
         raise StudyMismatch(
             f"the study has no silo {name!r}; its roster is "
@@ -269,7 +266,7 @@ def place_in(study: Study, name: str) -> int:
 
 
 def without(study: Study, silos: Sequence[str]) -> Study:
-    """Return the study that goes on without these silos: another study, and its title says so.
+    """Study that goes on without these silos: another study, and its title says so.
 
     The roster deals the random streams and sets each silo's share of the prior, so nothing of
     the whole study's answers is used, and every silo that stays has to agree to it.
@@ -286,7 +283,7 @@ def without(study: Study, silos: Sequence[str]) -> Study:
 
 
 def sample_locally(silo: Silo) -> LocalPosterior:
-    """Return the silo's own posterior: sample, partition, relabel.
+    """Silo's own posterior: sample, partition, relabel.
 
     Raises
     ------
@@ -303,9 +300,9 @@ def sample_locally(silo: Silo) -> LocalPosterior:
         running["start"] = starting_labels(shard, job, silo.threads)
     blocks = sample_in_blocks(shard, job, checkpoint=silo.checkpoint, **running)
     draws = next(blocks)
-    how = settings.model_dump(include={"one_cluster", "threshold", "subsample"})
+    options = settings.model_dump(include={"one_cluster", "threshold", "subsample"})
     while True:
-        clusters = partition(draws, settings.partition, clusters=study.model.clusters, **how)
+        clusters = partition(draws, settings.partition, clusters=study.model.clusters, **options)
         longer = None if ran_enough(draws, clusters, study) else next(blocks, None)
         if longer is None:
             return align_draws(draws, clusters, settings.relabel)
@@ -313,7 +310,7 @@ def sample_locally(silo: Silo) -> LocalPosterior:
 
 
 def ran_enough(draws: Draws, clusters: Partition, study: Study) -> bool:
-    """Tell whether a silo's chains need not go on.
+    """Whether a silo's chains need not go on.
 
     They agree on the clusters. Where other silos and a polish follow, that is all these need to
     begin with; otherwise the draws are the answer, and their traces must have mixed too.
@@ -324,8 +321,8 @@ def ran_enough(draws: Draws, clusters: Partition, study: Study) -> bool:
     return only_begin or draws.diagnostics.trusted
 
 
-def release_of(silo: Silo, sampled: LocalPosterior, **how: Any) -> Release:
-    """Return what a silo's policy lets out of its posterior; `how` is more of `make_release`."""
+def release_of(silo: Silo, sampled: LocalPosterior, **options: Any) -> Release:
+    """Release that a silo's policy allows of its posterior; `options` of `make_release`."""
     return make_release(
         sampled,
         silo=silo.name,
@@ -333,12 +330,12 @@ def release_of(silo: Silo, sampled: LocalPosterior, **how: Any) -> Release:
         study=digest(silo.study),
         tier=silo.study.tier,
         policy=silo.policy,
-        **how,
+        **options,
     )
 
 
 def kept_posterior(silo: Silo) -> Kept:
-    """Return what the silo's sampling gave, sampling if the store has nothing."""
+    """Kept part of the silo's posterior, sampled if the store has nothing."""
     with silo.store.lock:
         if silo.store.kept is None:
             sampled = sample_locally(silo)

@@ -26,8 +26,8 @@ from scipy.special import digamma, gammaln, softmax, xlogy
 from silomix.errors import MissingDependency, SettingsError
 from silomix.families.rows import Rows
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
-from silomix.model.diagnostics import index_of_sizes
 from silomix.model.draws import Draws, Partition
+from silomix.model.metrics import adjusted_rand_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,13 +41,10 @@ if TYPE_CHECKING:
 
 # Where chains are compared: clusters that one chain may have beyond the chosen number.
 BEYOND_CHOSEN = 2
-
 # Where chains are compared: most draws of a chain from which its partition is made.
 COMPARED_DRAWS = 255
-
 # Stream of random numbers for the rows on which chains are compared.
 AGREEMENT_STREAM = 0x616772
-
 # Clusters tried beyond the most components occupied in a draw (Liverani et al., 2015).
 BEYOND_OCCUPIED = 5
 # a component with fewer rows does not count as occupied
@@ -117,11 +114,7 @@ def random_rows(rows: int, size: int, rng: Rng) -> Ints:
 
 
 def largest_first(labels: ArrayLike) -> tuple[Ints, Ints]:
-    """Number the clusters by size, largest first, equal ones by their first row.
-
-    Parameters
-    ----------
-    labels : (row,), any values.
+    """Number clusters, (row,) of any values, by size, largest first, equal ones by their first row.
 
     Returns
     -------
@@ -171,16 +164,11 @@ def draws_apart(labels: Bytes) -> Apart:
 
 
 def linkage_cuts(distances: Apart, most: int) -> Ints:
-    """Cuts of the average-linkage tree of the rows.
+    """Cuts of the average-linkage tree of the rows, into 2, 3, … `most` clusters: (cut, row).
 
     Parameters
     ----------
     distances : (row, row), number of draws in which two rows are apart.
-    most : largest number of clusters.
-
-    Returns
-    -------
-    (cut, row), labels of exactly 2, 3, … `most` clusters.
     """
     tree = linkage(squareform(distances, checks=False).astype(np.float64), "average")
     # merge i joins two nodes into node rows + i; SciPy's own cut by number of clusters returns
@@ -209,16 +197,7 @@ def pam_cuts(counts: Apart, most: int) -> Ints:
 
     FasterPAM (Schubert and Rousseeuw, 2021), started by BUILD. BUILD is greedy, so the medoids
     of a shorter start are the first of the longest one; it stops once every row is at no
-    distance from a medoid.
-
-    Parameters
-    ----------
-    counts : (row, row), number of draws in which two rows are apart.
-    most : largest number of clusters.
-
-    Returns
-    -------
-    (cut, row), labels of exactly 2, 3, … clusters.
+    distance from a medoid. Parameters and result are those of `linkage_cuts`.
     """
     need_package("pam")
     import kmedoids
@@ -278,21 +257,10 @@ def silhouettes(totals: Ints, labels: Ints) -> Floats:
 
 
 def place(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> Ints:
-    """Assign every row to one of the clusters of a subsample.
+    """Assign every row to one of the clusters of a subsample: (row,), 0 … k − 1.
 
-    Each row joins the cluster with the largest support (`support_of`), or cluster 0 without any.
-    The rows of the subsample stay where they are.
-
-    Parameters
-    ----------
-    labels : (draw, row), read a few draws at a time.
-    chosen : (chosen row,), their indices in the table.
-    clusters : (chosen row,), 0 … k − 1.
-    components : C⁺.
-
-    Returns
-    -------
-    (row,), 0 … k − 1.
+    Each row joins the cluster with the largest support, or cluster 0 without any; parameters are
+    those of `support_of`. The rows of the subsample stay where they are.
     """
     placed = support_of(labels, chosen, clusters, components).argmax(axis=1)
     placed[chosen] = clusters
@@ -300,18 +268,17 @@ def place(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> Ints:
 
 
 def support_of(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> Floats:
-    """Support of the draws for each row's membership of the clusters of a subsample.
+    """Support of the draws for membership of a subsample's clusters: (row, cluster).
 
     The support for cluster k is the sum, over the draws, of the share of the chosen rows in the
     row's component that belong to k; draws whose component has no chosen row are ignored.
 
     Parameters
     ----------
-    labels, chosen, clusters, components : as for `place`.
-
-    Returns
-    -------
-    (row, cluster)
+    labels : (draw, row), read a few draws at a time.
+    chosen : (chosen row,), their indices in the table.
+    clusters : (chosen row,), 0 … k − 1.
+    components : C⁺.
     """
     n_clusters = int(clusters.max()) + 1
     support = np.zeros((labels.shape[1], n_clusters))
@@ -363,13 +330,7 @@ def beats_one_cluster(draws: Draws, labels: Ints) -> bool:
 
 
 def log_posterior(draws: Draws, rows: Rows, labels: Ints) -> float:
-    """Log p(partition, rows) under the pooled model's prior, all parameters integrated out.
-
-    Parameters
-    ----------
-    draws : for their prior and number of components.
-    labels : (row,), 0 … k − 1.
-    """
+    """Log p(partition, rows) under the pooled model's prior, all parameters integrated out."""
     members = np.bincount(labels)
     evidence = rows.family.log_evidence(rows.sum_statistics(labels, len(members))).sum()
     return float(evidence + log_partition_prior(members, draws.components, draws.prior.alpha))
@@ -408,14 +369,10 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 500, *, known: bool
             cuts.append(single[None])
         else:
             cuts.append(linkage_cuts(draws_apart(labels), most)[clusters - 2 :])
-    best = [max(rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)]
+    best = [
+        max(adjusted_rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)
+    ]
     return float(np.mean(best))
-
-
-def rand_index(a: Ints, b: Ints) -> float:
-    """Adjusted Rand index of two partitions, (row,), with labels 0 … k − 1."""
-    sizes_a, sizes_b = np.bincount(a), np.bincount(b)
-    return index_of_sizes(np.bincount(a * len(sizes_b) + b), sizes_a, sizes_b)
 
 
 def log_partition_prior(sizes: ArrayLike, components: int, alpha: float) -> float:

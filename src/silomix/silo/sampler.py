@@ -26,15 +26,17 @@ import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba.core.event import install_recorder
+from scipy.special import gammaln
 
 from silomix.errors import CheckpointError
 from silomix.families import make_family
-from silomix.families.rows import CategoryChain, FeatureChain, Plan, prepare
+from silomix.families.rows import CategoryChain, FeatureChain, Plan, Rows, prepare
 from silomix.kernels.layout import KeptDraws
 from silomix.kernels.reproducible import chain_key
 from silomix.messages.progress import Progress, Report
@@ -47,7 +49,7 @@ from silomix.silo.store import digest_arrays
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from silomix.kernels.arrays import Array, Bytes
+    from silomix.kernels.arrays import Array, Bytes, Floats
     from silomix.model.schema import Shard
 
 
@@ -55,6 +57,13 @@ if TYPE_CHECKING:
 SECONDS_PER_CALL = 0.1
 # In longer tables it pays to split a sweep's rows among threads.
 ROWS_TO_SHARE = 20_000
+
+# components for each cluster, but never more than a byte can number
+TIMES_AS_MANY, MOST_COMPONENTS = 3, 255
+# after only 100 sweeps, some chains have not yet separated overlapping clusters
+STARTING_SWEEPS = 600
+# stream of random numbers of these draws, different from that of the chains they start
+STARTING_STREAM = 0x6B6E77
 
 logger = logging.getLogger("silomix")
 FORMAT = 2
@@ -135,6 +144,50 @@ def sample_in_blocks(
         settled = replace(job, schedule=block)
         draws = sample_shard(shard, settled, checkpoint=folder, since=draws, **running)
         yield draws
+
+
+def starting_labels(shard: Shard, job: Job, threads: int) -> Bytes:
+    """Initial labels of chains with as many components as clusters: (chain, row).
+
+    From random labels such a chain often gets stuck where one component holds two clusters and
+    another a stray row; a mixture with spare components escapes from there. So each chain first
+    runs for a while with several times as many components under the same prior, few of which
+    empty; then these are merged greedily, the pair first whose merger leaves log p(rows, labels)
+    largest. Initial labels do not change the posterior.
+    """
+    sweeps = STARTING_SWEEPS
+    schedule = Schedule(sweeps, sweeps - 1, job.schedule.chains, 1, adaptive=False)
+    many = replace(
+        job, components=min(TIMES_AS_MANY * job.components, MOST_COMPONENTS), schedule=schedule
+    )
+    draws = sample_shard(shard, replace(many, seed=job.seed ^ STARTING_STREAM), threads=threads)
+    rows = Rows(shard, draws.silo_family)
+    options = job.components, rows, job.prior.alpha
+    joined = [join_components(labels, *options) for labels in draws.labels]
+    return np.array(joined, dtype=np.uint8)
+
+
+def join_components(labels: Bytes, clusters: int, rows: Rows, alpha: float) -> Array:
+    """Merge components, (row,), until `clusters` hold rows: (row,), numbered from 0."""
+    _, merged, members = np.unique(labels, return_inverse=True, return_counts=True)
+    sums = rows.sum_statistics(merged, len(members))
+
+    def score(members: Array, sums: Array) -> Floats:
+        """Contribution of components to log p(rows, labels): (...,)."""
+        evidence = rows.family.log_evidence(sums).sum(axis=-1)
+        return np.asarray(evidence + gammaln(alpha + members) - gammaln(alpha))
+
+    while len(members) > clusters:
+        a, b = np.array(list(combinations(range(len(members)), 2))).T
+        single = score(members, sums)
+        joint = score(members[a] + members[b], sums[a] + sums[b])
+        best = np.argmax(joint - single[a] - single[b])
+        target, gone = a[best], b[best]
+        members[target] += members[gone]
+        sums[target] += sums[gone]
+        members, sums = np.delete(members, gone), np.delete(sums, gone, axis=0)
+        merged = np.where(merged == gone, target, merged - (merged > gone))
+    return merged
 
 
 def _shapes(shard: Shard, job: Job, columns: int) -> Shapes:

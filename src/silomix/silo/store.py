@@ -1,9 +1,9 @@
 """What a silo keeps between questions: in memory, or also in a folder of its own.
 
-Nothing in a store leaves the silo, and everything in it can be made again, but for the ledger of
-what was answered: that is what a policy's limits are counted in. A folder belongs to one silo, one
-study, one table and one policy, and is refused for any other. Only its owner may open it, and one
-process at a time counts in it.
+Nothing in a store leaves the silo, and everything in it can be made again. What was answered is
+counted in the ledger (`silomix.silo.ledger`); only a silo that has none, inside one process, counts
+here. A folder belongs to one silo, one study, one table and one policy, and is refused for any
+other. Only its owner may open it, and one process at a time makes what is in it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from silomix.model.draws import MatchedDraws
 
 IDENTITY_FILE = "silo.json"
-LEDGER_FILE = "answered.json"
 SHARED_FILE = "shared.safetensors"
 RELEASE_FILE = "release.safetensors"
 KEPT_FILE = "kept.safetensors"
@@ -63,14 +62,12 @@ class Store:
 
     Attributes
     ----------
-    lock : guards what is made once, and the ledger, across threads and, with a folder, processes;
-        whoever has it finds the ledger as it is on disk.
+    lock : guards what is made once, across threads and, with a folder, processes.
     kept, shared, membership : see the methods that set them.
-    ready : the silo's rows in the forms that its answers need; prepared : one of those forms, where
-        it was made elsewhere.
+    prepared : the silo's rows in the form that the kernels need, where it was made elsewhere.
     verdict : on the run of this process, for the silo's own user.
-    ledger : for each kind of question that a policy limits, the digests of those answered, and
-        how often each counts.
+    asked : for each kind of question that a policy limits, the digests of those asked, and how
+        often each counts; of a silo without a ledger.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -82,7 +79,7 @@ class Store:
         self.matched: MatchedDraws | None = None
         self.membership: Singles | None = None
         self.prepared: Layout | Floats | None = None
-        self.ledger: dict[str, dict[str, int]] = {}
+        self.asked: dict[str, dict[str, int]] = {}
         self.verdict = ""
 
     @property
@@ -96,7 +93,6 @@ class Store:
             with locked(self.folder / LOCK_FILE):
                 self._is_held = True
                 try:
-                    self._read_ledger()
                     yield
                 finally:
                     self._is_held = False
@@ -121,20 +117,16 @@ class Store:
             self.membership = membership
             self._write(MEMBERSHIP_FILE, lambda: _contain(membership=membership))
 
-    def note(self, kind: str, question: str, points: int = 1) -> None:
-        """Write a question into the ledger, before it is answered: a crash must not reset it."""
-        with self.lock:
-            self.ledger.setdefault(kind, {})[question] = points
-            self._write(LEDGER_FILE, lambda: json.dumps(self.ledger, indent=1).encode())
+    @contextmanager
+    def counting(self, kind: str) -> Iterator[dict[str, int]]:
+        """Questions of a kind so far, and how often each counts; one thread may add to them."""
+        with self._threads:
+            yield self.asked.setdefault(kind, {})
 
     def _write(self, name: str, content: Callable[[], bytes]) -> None:
         """Write into the folder, where there is one."""
         if self.folder is not None:
             replace_file(self.folder / name, content(), alone=True, private=True)
-
-    def _read_ledger(self) -> None:
-        if self.folder is not None and (self.folder / LEDGER_FILE).exists():
-            self.ledger = json.loads((self.folder / LEDGER_FILE).read_text(encoding="utf-8"))
 
 
 def _contain(**arrays: Array) -> bytes:
@@ -164,21 +156,18 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
             store._write(IDENTITY_FILE, json.dumps(dict(identity), indent=1).encode)
         known = json.loads((folder / IDENTITY_FILE).read_text(encoding="utf-8"))
         others = [word for word, value in identity.items() if known.get(word) != value]
-        found = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
-        store._read_ledger()
-        if KEPT_FILE in found:
-            store.kept = Kept(decode(found[RELEASE_FILE])[1], **load(found[KEPT_FILE]))
-        if SHARED_FILE in found:
-            store.shared = decode(found[SHARED_FILE])[1]
-        if MEMBERSHIP_FILE in found:
-            store.membership = load(found[MEMBERSHIP_FILE])["membership"]
+        files = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+        if KEPT_FILE in files:
+            store.kept = Kept(decode(files[RELEASE_FILE])[1], **load(files[KEPT_FILE]))
+        if SHARED_FILE in files:
+            store.shared = decode(files[SHARED_FILE])[1]
+        if MEMBERSHIP_FILE in files:
+            store.membership = load(files[MEMBERSHIP_FILE])["membership"]
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise CheckpointError(
             f"{folder} cannot be used as the silo's store ({reason}); give another folder that can "
-            "be written. If this one is damaged, restore it from a copy, or delete it: its "
-            "contents are made again, and so is the count of answered questions, from the answers "
-            "that are still in the exchange"
+            "be written. If this one is damaged, delete it: its contents are made again"
         ) from error
     if others:
         raise CheckpointError(
@@ -201,6 +190,6 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def digest_arrays(arrays: Iterable[Array]) -> str:
-    """Return a digest of arrays; of a shard's cells, it tells the silo's rows from others."""
+    """Digest of arrays, such as a shard's cells."""
     named = {f"cells {place}": part for place, part in enumerate(arrays)}
     return hashlib.sha256(_contain(**named)).hexdigest()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 from silomix.errors import SettingsError
 from silomix.model.schema import Schema
 from silomix.model.sentences import at_least, check_mapping, did_you_mean, one_of
-from silomix.study.registry import Method
-from silomix.study.settings import MATCHINGS, SOLVERS, Polish, Study, describe
+from silomix.study.methods import MATCHINGS, SOLVERS, Method, Polish
+from silomix.study.settings import Study, describe
 from silomix.study.validation import KeyPath, Record, quote, refusal, validate
 
 if TYPE_CHECKING:
@@ -321,14 +321,14 @@ def _derive_schedule(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
 
 
 def _fits(path: KeyPath, values: Mapping[KeyPath, Any]) -> bool:
-    """Tell whether the method that was chosen has this option: a default must not go to another."""
+    """Whether the method that was chosen has this option: a default must not go to another."""
     methods = getattr(Study.model_fields[str(path[0])].annotation, "methods", {})
     chosen = _chosen(methods, values.get((path[0], "method")))
     return chosen is None or path[1] in chosen.model_fields
 
 
 def _chosen(methods: Mapping[str, Any], word: object) -> Any:
-    """Return the record of a method; None for what the validation will refuse."""
+    """Record of a method; None for what the validation will refuse."""
     return methods[word].record if isinstance(word, str) and word in methods else None
 
 

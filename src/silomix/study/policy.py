@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tomli_w
 from pydantic import AfterValidator, Field
 
-from silomix.errors import PolicyRefusal, SettingsError, warn
+from silomix.errors import PolicyRefusal, SettingsError
 from silomix.families import KINDS
 from silomix.model.sentences import did_you_mean, listing
-from silomix.study.study_file import digest, read_toml, write_toml
-from silomix.study.validation import Record, check_distinct, check_text, quote, rule, validate
+from silomix.study.study_file import read_toml, write_toml
+from silomix.study.validation import (
+    Record,
+    check_distinct,
+    check_text,
+    digest,
+    quote,
+    rule,
+    validate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,10 +119,6 @@ class Limits(Record):
     gigabytes: Most = 8
     smallest_prior: Concentration = 0.1
     largest_prior: Concentration = 1.0
-
-
-# Keys of [limits] in files of version 0.2.0: minutes and gigabytes bound what they multiply to.
-REPLACED = ("sweeps", "chains", "kept_draws", "points")
 
 
 class Policy(Record):
@@ -236,8 +240,7 @@ def read_policy(path: str | Path) -> Policy:
 
     With `preset = "..."` the file changes single values of a preset; without, it states every
     value, since a default may differ between versions. A changed preset without a name of its
-    own is called "changed from ...". Limits of version 0.2.0 that were replaced are ignored, with
-    a warning.
+    own is called "changed from ...".
 
     Raises
     ------
@@ -251,7 +254,6 @@ def read_policy(path: str | Path) -> Policy:
     20
     """
     document = read_toml(path, "a policy file")
-    _update(document, path)
     if "preset" not in document:
         try:
             return validate(Policy, document, source=str(path), complete=True)
@@ -270,21 +272,6 @@ def read_policy(path: str | Path) -> Policy:
     if policy == PRESETS[preset] or "name" in document:
         return policy
     return policy.model_copy(update={"name": f"changed from {preset}"})
-
-
-def _update(document: dict[str, Any], path: str | Path) -> None:
-    """Drop keys of version 0.2.0; a preset's minutes and gigabytes stand for its limits."""
-    limits, exchanges = document.get("limits"), document.get("exchanges")
-    if isinstance(exchanges, dict):  # assigned rows are not counted to anybody any more
-        exchanges.pop("assign", None)
-    name = document.get("preset", document.get("name"))
-    replaced = [key for key in REPLACED if isinstance(limits, dict) and key in limits]
-    if replaced:
-        preset = PRESETS[name if isinstance(name, str) and name in PRESETS else "default"].limits
-        current = {key: value for key, value in document["limits"].items() if key not in REPLACED}
-        document["limits"] = {"minutes": preset.minutes, "gigabytes": preset.gigabytes} | current
-        text = f"{path}: {listing(replaced)} of [limits] no longer mean anything and are ignored"
-        warn(f"{text}; state minutes and gigabytes in their place")
 
 
 def write_policy(policy: Policy, path: str | Path) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import tomllib
 from pathlib import Path
@@ -14,10 +12,12 @@ import tomli_w
 from silomix.errors import SettingsError
 from silomix.model.files import read_file, replace_file, writing
 from silomix.study.settings import FORMAT, Study
-from silomix.study.validation import Record, quote, validate
+from silomix.study.validation import quote, validate
 
 # Limits on bytes, and on values, keys and tables: enough for ten thousand variables.
 LARGEST_FILE, MOST_PARTS = 5_000_000, 200_000
+# Most full stops in a line.
+MOST_DOTS = 200
 
 LINE = 96
 
@@ -29,24 +29,6 @@ HEADER = """\
 """
 
 SPREAD_LIST = re.compile(r"^(\S+ = \[)\n((?:    .*\n)+)\]$", re.MULTILINE)
-# Text in which dots do not nest; an unclosed quote runs to its end, so that a scan is linear.
-QUOTED_OR_COMMENT = re.compile(
-    r'"""(?:\\.|[^\\])*?(?:"""|\Z)'
-    r"|'''.*?(?:'''|\Z)"
-    r'|"(?:\\[^\n]|[^"\\\n])*"?'
-    r"|'[^'\n]*'?"
-    r"|#[^\n]*",
-    re.DOTALL,
-)
-
-DEEP_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){4}")
-
-
-def digest(record: Record, *, without: str = "title") -> str:
-    """SHA-256, in hexadecimal, of every setting but the title."""
-    settings = record.model_dump(exclude={without})
-    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def write_study(study: Study, path: str | Path) -> Path:
@@ -118,15 +100,13 @@ def read_toml(path: str | Path, kind: str) -> dict[str, Any]:
         raise SettingsError(f"{path} is larger than {limit}; is it really {kind}?")
     if sum(map(content.count, (b",", b"=", b"["))) > MOST_PARTS:
         raise SettingsError(f"{path} has more than {MOST_PARTS:,} entries; is it really {kind}?")
+    deep = f"{path} nests tables or lists too deeply for {kind}"
+    # tomllib takes time quadratic in the parts of a dotted key, which is on one line
+    if any(line.count(b".") > MOST_DOTS for line in content.splitlines()):
+        raise SettingsError(deep)
     try:
-        text = content.decode("utf-8-sig")
-        # tomllib takes time and memory quadratic in the parts of a dotted key
-        is_deep = DEEP_KEY.search(QUOTED_OR_COMMENT.sub("quoted", text)) is not None
-        document = {} if is_deep else tomllib.loads(text)
+        return tomllib.loads(content.decode("utf-8-sig"))
     except RecursionError:
-        is_deep, document = True, {}
+        raise SettingsError(deep) from None
     except ValueError as error:  # not UTF-8, not TOML, or a number of too many digits
         raise SettingsError(f"{path} is not valid TOML, in UTF-8: {error}") from None
-    if is_deep:
-        raise SettingsError(f"{path} nests tables or lists too deeply for {kind}")
-    return document

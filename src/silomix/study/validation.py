@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import unicodedata
 from collections import Counter
@@ -48,8 +50,6 @@ ALLOWED = {
 # Characters: at four bytes each, a file name with a suffix still fits everywhere.
 LONGEST_SILO_NAME = 60
 NOT_IN_FILE_NAMES = '/\\:*?"<>|'
-# What Windows does not take as a file name, whatever the suffix.
-DEVICES = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(10)}
 # Unicode's categories of control characters, line ends and surrogates.
 CONTROLS = {"Cc", "Cs", "Zl", "Zp"}
 
@@ -112,7 +112,7 @@ def validate(
     complete: bool = False,
     keywords: Mapping[KeyPath, str] | None = None,
 ) -> R:
-    """Return `data` as a record, or refuse it with all its problems.
+    """`data` as a record, or refuse it with all its problems.
 
     Parameters
     ----------
@@ -128,6 +128,13 @@ def validate(
     if unstated:
         raise refusal(source, unstated)
     return settings
+
+
+def digest(record: Record, *, without: str = "title") -> str:
+    """SHA-256, in hexadecimal, of every setting but the title."""
+    settings = record.model_dump(exclude={without})
+    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def refusal(
@@ -224,15 +231,12 @@ def quote(value: object) -> str:
 
 def file_place(path: KeyPath) -> str:
     """Place in TOML, "schedule.burn_in"; "variables.2" is the second item of a list."""
-    return ".".join(_key(step) if isinstance(step, str) else str(step + 1) for step in path)
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[\w-]{1,60}", key) else quote(key)
+    keys = (str(step + 1) if isinstance(step, int) else step for step in path)
+    return ".".join(key if re.fullmatch(r"[\w-]{1,60}", key) else quote(key) for key in keys)
 
 
 def check_writable(text: str, *, one_line: bool = False) -> str:
-    """Return text; refuse control characters, and line ends if it must be one line."""
+    """Check text: refuse control characters, and line ends if it must be one line."""
     visible = text if one_line else " ".join(text.split())
     if any(unicodedata.category(character) in CONTROLS for character in visible):
         raise rule(f"is {quote(text)}; it must not contain control characters")
@@ -240,14 +244,14 @@ def check_writable(text: str, *, one_line: bool = False) -> str:
 
 
 def check_text(text: str) -> str:
-    """Return the name of a variable or a level; refuse one that is blank or several lines."""
+    """Check the name of a variable or a level: refuse one that is blank or several lines."""
     if not text.strip():
         raise rule(f"is {quote(text)}; it must not be blank")
     return check_writable(text, one_line=True)
 
 
 def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a list of names; refuse an empty one, or one with duplicates."""
+    """Check a list of names: refuse an empty one, or one with duplicates."""
     if not names:
         raise rule("is empty; it must list at least one")
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -257,20 +261,19 @@ def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_silo(name: str) -> str:
-    """Return the name of a silo; refuse one that cannot be a file name on some systems."""
+    """Check the name of a silo: refuse one that cannot be a file name on some systems."""
     fits = 0 < len(name) <= LONGEST_SILO_NAME and name.isprintable() and name.strip() == name
-    fits &= name.strip(".") == name and not set(NOT_IN_FILE_NAMES) & set(name)
-    if not fits or name.split(".")[0].lower() in DEVICES:
+    if not fits or name.strip(".") != name or set(NOT_IN_FILE_NAMES) & set(name):
         raise rule(
             f"is {quote(name)}; a silo's name becomes a file name: it must have 1 to "
-            f"{LONGEST_SILO_NAME} visible characters, none of {NOT_IN_FILE_NAMES}, no "
-            "space or full stop at either end, and not be one that Windows reserves, such as con"
+            f"{LONGEST_SILO_NAME} visible characters, none of {NOT_IN_FILE_NAMES}, and no "
+            "space or full stop at either end"
         )
     return name
 
 
 def check_roster(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the silos; refuse two that would be the same file name."""
+    """Check the names of the silos: refuse two that would be the same file name."""
     check_distinct(names)
     spelled = sorted((unicodedata.normalize("NFC", name).casefold(), name) for name in names)
     for (folded, name), (next_folded, next_name) in pairwise(spelled):

@@ -66,7 +66,7 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
     """
     place = exchange_folder.silo_folder(silo.study.silos, silo.name)
     own = exchange_folder.inner_folder(folder, exchange_folder.ANSWERS, place)
-    is_new = not silo.store.ledger or (silo.account is not None and not knows(silo.account))
+    is_new = silo.account is None or not knows(silo.account)
     earlier: list[_Question] = []
     for number, posed in exchange_folder.find_questions(folder):
         source = exchange_folder.question_to(place, posed)
@@ -78,7 +78,7 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
             earlier.append(question)
             reply = question.find_answer() if is_new else None
             if reply is not None:
-                # a lost store or ledger must not reset the limits of a policy
+                # a lost ledger must not reset the limits of a policy
                 count_answered(question.read(), reply, silo)
             continue
         query = question.read()

@@ -35,7 +35,7 @@ from silomix.families.family import SMALLEST
 from silomix.messages import Release, ShareReleases, Silos
 from silomix.messages.released_draws import MATCHED_STREAM, has_rules, mix, read_said, shared_draws
 from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
-from silomix.study.settings import AGGREGATIONS, SOLVERS
+from silomix.study.methods import AGGREGATIONS, SOLVERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

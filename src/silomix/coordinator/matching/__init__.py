@@ -30,12 +30,15 @@ from silomix.coordinator.matching.evidence import (
 from silomix.kernels.arrays import Array, Bools, Floats, Ints, Rng, by_appearance
 from silomix.kernels.reproducible import kernel
 from silomix.model.draws import Correspondence
-from silomix.study.settings import MATCHINGS
+from silomix.study.methods import MATCHINGS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
     from silomix.model.schema import PooledModel
-    from silomix.study.settings import Matching
+    from silomix.study.methods import Matching
 
 __all__ = ["MatchingProblem", "match"]
 
@@ -48,7 +51,8 @@ MOST_KNOWN = 2000
 
 
 def match(
-    releases: list[Release],
+    releases: Sequence[Release],
+    counts: Sequence[Floats],
     settings: Matching,
     silos: Silos,
     model: PooledModel,
@@ -61,6 +65,7 @@ def match(
     Parameters
     ----------
     releases : one from each silo, in the order of the roster.
+    counts : the effective counts of each (`silomix.messages.released_draws.effective_counts`).
     settings : the matching and its options.
     silos : asked by matchings that have questions.
     model : profiles are scored under its beta as it stands, not a silo's share of it, for a global
@@ -75,7 +80,7 @@ def match(
         `MOST_LOCAL_CLUSTERS` local clusters.
     kappa : (variable,), how alike the silos' profiles are; None without drift.
     """
-    clusters = local_clusters(releases)
+    clusters = local_clusters(releases, counts)
     evidence = DriftEvidence(model.family)
     for_matching, for_confidence = np.random.default_rng(model.seed).spawn(2)
     limit = greedy.folding_limit(settings.absorb)

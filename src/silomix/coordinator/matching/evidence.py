@@ -69,13 +69,13 @@ class LocalClusters:
         return np.lexsort(keys)
 
 
-def local_clusters(releases: list[Release]) -> LocalClusters:
-    """List the local clusters of all releases."""
+def local_clusters(releases: Sequence[Release], counts: Sequence[Floats]) -> LocalClusters:
+    """Local clusters of all releases, with the effective counts of each."""
     return LocalClusters(
         names=tuple(release.silo for release in releases),
         silo=np.repeat(np.arange(len(releases)), [release.clusters for release in releases]),
         sizes=np.concatenate([release.sizes for release in releases]),
-        counts=np.concatenate([release.effective_counts for release in releases]),
+        counts=np.concatenate(counts),
     )
 
 
