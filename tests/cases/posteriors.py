@@ -11,11 +11,10 @@ import pandas as pd
 import safetensors.numpy
 
 from silomix.messages import ReleasedDiagnostics
-from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
+from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights, to_four_decimals
 from silomix.model.schema import Schema, Variable
 from silomix.model.table import encode
 from silomix.posterior.global_posterior import Assignment, Posterior
-from silomix.posterior.membership import to_four_decimals
 from silomix.posterior.saved_file import DOCUMENT
 from silomix.posterior.verdict import PolishTrace, PosteriorDiagnostics, make_provenance
 from silomix.study import make_study

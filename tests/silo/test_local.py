@@ -9,9 +9,9 @@ import pytest
 import silomix
 from silomix.errors import CheckpointError, StudyMismatch
 from silomix.messages import Refused, SampleLocally
+from silomix.model.draws import to_four_decimals
 from silomix.model.reading import read_table
 from silomix.model.table import infer_schema
-from silomix.posterior.membership import to_four_decimals
 from silomix.silo.answer import answer_or_refuse
 from silomix.silo.local import open_site, write_labels
 from silomix.study import make_study

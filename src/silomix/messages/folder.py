@@ -4,13 +4,13 @@
 arrays, and the SHA-256 of every other file; that of a release also has the variables. `arrays.txt`
 has the arrays for programs, and CSV tables show people every number in it. Whoever reads a folder
 writes these files again from what was read, and refuses the folder unless every byte is the same,
-so that nothing can be in it that the tables do not show. Tables are never parsed.
+so that nothing can be in it that the tables do not show.
 
 In most messages each field is one table: the first columns are indices along all axes but the last,
 from 0, and then there is one column for each index along the last; an array of one axis has one
 column of values. Arrays in a list share a table, which then starts with their index in the list;
-shorter rows are padded with empty cells. A number is written with the fewest digits that no other
-number has, and a text as in `model.spreadsheet`. A file too long is continued in `profile_2.csv`.
+shorter rows are padded. A number has the fewest digits that no other number has, and a text is as
+in `model.spreadsheet`. A file too long is continued in `profile_2.csv`. Tables are never parsed.
 
 The folder of a `Release` is what a data officer reads: `README.txt`, `not_included.txt`, where
 matplotlib is installed `profile.png`, and tables of their own: `cluster_sizes.csv`; `profile.csv`,

@@ -142,6 +142,12 @@ def index_of_sizes(cells: Ints, sizes_a: Ints, sizes_b: Ints) -> float:
     return 2 * (together * pairs - together_a * together_b) / spread
 
 
+def index_of_labels(a: Ints, b: Ints) -> float:
+    """Adjusted Rand index of two partitions, given the number of each row's cluster."""
+    cells = np.bincount(a * (b.max() + 1) + b)
+    return index_of_sizes(cells, np.bincount(a), np.bincount(b))
+
+
 def _pairs(sizes: Ints) -> int:
     """Number of pairs of rows that share a group, given the groups' sizes."""
     return int((sizes * (sizes - 1) // 2).sum())

@@ -13,14 +13,19 @@ from silomix.model.schema import PooledModel
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
     from silomix.families.product import Product
-    from silomix.kernels.arrays import Bools, Bytes, Floats, Ints, Singles
+    from silomix.kernels.arrays import Array, Bools, Bytes, Floats, Ints, Reals, Singles
     from silomix.model.schema import Prior, Shard
 
 
 # Minimum sweeps before a silo checks whether its chains agree. With half as many, the six simulated
 # designs give the same results, but one real data set ended more often in a worse mode.
 SHORTEST_BLOCK = 1_000
+
+# Kept memberships are whole multiples of one over this.
+PARTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -369,3 +374,18 @@ class SiloWeights:
     silos: tuple[str, ...]
     weights: Floats
     profiles: Floats
+
+
+def to_four_decimals(membership: Reals) -> Singles:
+    """Probabilities as they are kept, rounded by less than their Monte Carlo error."""
+    return from_parts(in_parts(membership))
+
+
+def in_parts(membership: Reals) -> NDArray[np.uint16]:
+    """Probabilities as multiples of 1/`PARTS`."""
+    return np.rint(membership.astype(np.float64) * PARTS).astype(np.uint16)
+
+
+def from_parts(parts: Array) -> Singles:
+    """Probabilities from multiples of 1/`PARTS`."""
+    return np.divide(parts, PARTS, dtype=np.float32)

@@ -146,10 +146,10 @@ class FewRounds(Solver):
         return self.rounds
 
 
-MATCHINGS.register(Hungarian, "silomix.paper.methods:hungarian_groups")
-MATCHINGS.register(Divergence, "silomix.paper.methods:divergence_groups")
-MATCHINGS.register(Ball, "silomix.paper.methods:ball_groups")
-AGGREGATIONS.register(Cmc, "silomix.paper.methods:by_inverse_variance")
-AGGREGATIONS.register(Uniform, "silomix.paper.methods:alike")
-SOLVERS.register(Psgd, "silomix.paper.methods:psgd")
-SOLVERS.register(FewRounds, "silomix.paper.methods:few_rounds")
+MATCHINGS.register(Hungarian, "silomix.paper.variants:hungarian_groups")
+MATCHINGS.register(Divergence, "silomix.paper.variants:divergence_groups")
+MATCHINGS.register(Ball, "silomix.paper.variants:ball_groups")
+AGGREGATIONS.register(Cmc, "silomix.paper.variants:by_inverse_variance")
+AGGREGATIONS.register(Uniform, "silomix.paper.variants:alike")
+SOLVERS.register(Psgd, "silomix.paper.variants:psgd")
+SOLVERS.register(FewRounds, "silomix.paper.variants:few_rounds")

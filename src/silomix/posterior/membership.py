@@ -18,6 +18,7 @@ import pandas as pd
 from silomix.errors import DataError, DataWarning, SettingsError, warn
 from silomix.families.rows import Rows
 from silomix.kernels.likelihood import RowMembership
+from silomix.model.draws import to_four_decimals
 from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.sentences import cores, did_you_mean, quoted
 from silomix.model.table import encode
@@ -26,34 +27,16 @@ from silomix.study.roster import read_ids, silo_columns
 
 if TYPE_CHECKING:
     import narwhals as nw
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Singles
+    from silomix.kernels.arrays import Array, Floats, Ints, Reals
     from silomix.model.schema import Shard
     from silomix.posterior.global_posterior import Posterior
 
 # Index of a silo that is not in the study.
 ELSEWHERE = -1
 
-# Kept memberships are whole multiples of one over this.
-PARTS = 10_000
-
 logger = logging.getLogger("silomix")
-
-
-def to_four_decimals(membership: Reals) -> Singles:
-    """Probabilities as they are kept, rounded by less than their Monte Carlo error."""
-    return from_parts(in_parts(membership))
-
-
-def in_parts(membership: Reals) -> NDArray[np.uint16]:
-    """Probabilities as multiples of 1/`PARTS`."""
-    return np.rint(membership.astype(np.float64) * PARTS).astype(np.uint16)
-
-
-def from_parts(parts: Array) -> Singles:
-    """Probabilities from multiples of 1/`PARTS`."""
-    return np.divide(parts, PARTS, dtype=np.float32)
 
 
 def membership(

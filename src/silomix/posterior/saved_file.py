@@ -31,10 +31,10 @@ from silomix.kernels import arrays as short_names
 from silomix.messages import container
 from silomix.messages.container import Array, Arrays
 from silomix.model import draws, reading
+from silomix.model.draws import PARTS, from_parts, in_parts
 from silomix.model.files import replace_file, writing
 from silomix.posterior import global_posterior, verdict
 from silomix.posterior.characterise import spread_of
-from silomix.posterior.membership import PARTS, from_parts, in_parts
 from silomix.study import Study, digest
 
 if TYPE_CHECKING:

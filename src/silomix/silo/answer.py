@@ -21,8 +21,8 @@ from silomix.messages import released_draws
 from silomix.messages.container import digest_record
 from silomix.messages.message_checks import breaches, check_query
 from silomix.messages.released_draws import has_rules, with_own_counts
+from silomix.model.draws import to_four_decimals
 from silomix.model.sentences import plural
-from silomix.posterior.membership import to_four_decimals
 from silomix.silo.cost import check_cost, question_cost
 from silomix.silo.ledger import counting, note_left
 from silomix.silo.ledger_file import FAILED

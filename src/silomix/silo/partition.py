@@ -26,8 +26,8 @@ from scipy.special import digamma, gammaln, softmax, xlogy
 from silomix.errors import MissingDependency, SettingsError
 from silomix.families.rows import Rows
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
+from silomix.model.diagnostics import index_of_labels
 from silomix.model.draws import Draws, Partition
-from silomix.model.metrics import adjusted_rand_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -369,9 +369,7 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 500, *, known: bool
             cuts.append(single[None])
         else:
             cuts.append(linkage_cuts(draws_apart(labels), most)[clusters - 2 :])
-    best = [
-        max(adjusted_rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)
-    ]
+    best = [max(index_of_labels(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)]
     return float(np.mean(best))
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
-MOST_MODULES = 63
+import silomix
+
+MOST_MODULES = 50
 
 PROGRAM = """
 import pathlib, sys, threading
 import silomix, silomix.api
 root = str(pathlib.Path(silomix.__file__).parent)
 table, _ = silomix.simulate("non-nested", rows=400, silos=4, seed=1)
-seen = set()
+seen, fit = set(), silomix.fit
 def watch(frame, event, _):
     code = frame.f_code
     if event == "call" and code.co_filename.startswith(root) and code.co_name != "<module>":
         seen.add(code.co_filename)
 threading.setprofile(watch)
 sys.setprofile(watch)
-silomix.fit(table, silo="silo", iterations=600, seed=1, progress=False)
+fit(table, silo="silo", iterations=600, seed=1, progress=False)
 sys.setprofile(None)
 print(*sorted(seen), sep="\\n")
 """
@@ -32,3 +35,11 @@ def test_a_default_fit_passes_through_few_modules():
     )
     modules = run.stdout.split()
     assert 30 < len(modules) <= MOST_MODULES, modules
+
+
+def test_no_module_is_long():
+    sizes = {
+        path: len(path.read_text().splitlines())
+        for path in Path(silomix.__file__).parent.rglob("*.py")
+    }
+    assert max(sizes.values()) <= 450, [path for path, lines in sizes.items() if lines > 450]
