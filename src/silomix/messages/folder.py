@@ -12,15 +12,15 @@ column of values. Arrays in a list share a table, which then starts with their i
 shorter rows are padded. A number has the fewest digits that no other number has, and a text is as
 in `model.spreadsheet`. A file too long is continued in `profile_2.csv`. Tables are never parsed.
 
-The folder of a `Release` is what a data officer reads: `README.txt`, `not_included.txt`, where
-matplotlib is installed `profile.png`, and tables of their own: `cluster_sizes.csv`; `profile.csv`,
-a line per cluster and level, where `basis` is the source of the profile, `count` of `of` rows gives
-the mean, under a policy that has rules, and `known` is the observed count, 0 for too few;
-`checks.csv`, the effect of each rule; and in tier "draws" `weights.csv` and `parameters.csv`. A
-number has a line for each of its parameters instead of levels: `mean` and `sd` or `scale`, or the
-`rate` of counts. The column `mean` of a line `sd` or `scale` is the mean of the squares. These are
-in the study's units, (x − location)/scale; further columns have the variable's kind, location,
-scale and transform, and `in_data_units` the mean, standard deviation or scale in these units.
+The folder of a `Release` is what a data officer reads: `README.txt`, `not_included.txt`, with
+matplotlib `profile.png`, and tables of their own: `cluster_sizes.csv`; `profile.csv`, a line per
+cluster and level, where `basis` is the source of the profile, `count` of `of` rows gives the mean,
+under a policy that has rules, and `known` is the observed count, 0 for too few; `checks.csv`, the
+effect of each rule; and in tier "draws" `weights.csv` and `parameters.csv`. A number has a line for
+each of its parameters instead of levels: `mean` and `sd` or `scale`, or the `rate` of counts. The
+column `mean` of a line `sd` or `scale` is the mean of the squares. These are in the study's units,
+(x − location)/scale; further columns have the variable's kind, location, scale and transform, and
+`in_data_units` the mean, standard deviation or scale in these units.
 """
 
 from __future__ import annotations
