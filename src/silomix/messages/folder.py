@@ -3,14 +3,14 @@
 `message.json` has the head of the message (`silomix.messages.container`), type and shape of its
 arrays, and the SHA-256 of every other file; that of a release also has the variables. `arrays.txt`
 has the arrays for programs, and CSV tables show people every number in it. Whoever reads a folder
-writes these files again from what was read, and refuses the folder unless every byte is the same,
-so that nothing can be in it that the tables do not show.
+writes these files again, and refuses it unless every byte is the same: there is nothing in it that
+the tables do not show.
 
 In most messages each field is one table: the first columns are indices along all axes but the last,
 from 0, and then there is one column for each index along the last; an array of one axis has one
 column of values. Arrays in a list share a table, which then starts with their index in the list;
 shorter rows are padded. A number has the fewest digits that no other number has, and a text is as
-in `model.spreadsheet`. A file too long is continued in `profile_2.csv`. Tables are never parsed.
+in `model.spreadsheet`. A long file is continued in `profile_2.csv`.
 
 The folder of a `Release` is what a data officer reads: `README.txt`, `not_included.txt`, with
 matplotlib `profile.png`, and tables of their own: `cluster_sizes.csv`; `profile.csv`, a line per
@@ -291,9 +291,8 @@ def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema]:
     expected |= _head_file(again, arrays, schema, expected)
     for name in sorted(expected.keys() | files.keys(), key=lambda name: (name == HEAD, name)):
         if expected.get(name) != files.get(name):
-            raise MessageError(
-                f"{shorten(name)} does not have the expected numbers and names, in order"
-            )
+            problem = "does not have the expected numbers and names, in order"
+            raise MessageError(f"{shorten(name)} {problem}")
     return envelope, record, schema
 
 
