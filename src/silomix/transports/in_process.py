@@ -50,6 +50,8 @@ class InProcess:
         asked = [silo for silo in self.silos if silo.name in queries]
         kind = type(next(iter(queries.values())))
         handler: Callable[[Any, Silo], Any] = self._handlers.get(kind, answer)
+        if self._threads == 1 and kind is not SampleLocally:  # a pool costs more than a round
+            return {silo.name: handler(queries[silo.name], silo) for silo in asked}
         with ThreadPoolExecutor(max_workers=self._threads) as pool:
             try:
                 replies = {
