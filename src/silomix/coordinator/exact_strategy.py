@@ -25,7 +25,7 @@ from silomix.families.product import Product
 from silomix.messages import ReleasedDiagnostics, Silos
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Schedule, SiloProfiles
-from silomix.model.schema import Variable
+from silomix.model.schema import PooledModel, Variable
 from silomix.posterior.global_posterior import SILO_DRAWS, Parts
 from silomix.posterior.verdict import PosteriorDiagnostics
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints
-    from silomix.model.schema import PooledModel
     from silomix.study import Study
 
     Report = Callable[[int, int], None]

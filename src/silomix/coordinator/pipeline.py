@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
     from silomix.families.product import Product
-    from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.schema import PooledModel
     from silomix.study import Study
 

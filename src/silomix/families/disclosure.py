@@ -45,12 +45,10 @@ import numpy as np
 from silomix.families import release_rounding as rounding
 from silomix.families.categorical import Levels
 from silomix.families.derived import derived, log_prior, moments, nothing, spread
-from silomix.families.family import by_variable, join, lacks, log_between, split
-from silomix.families.product import first_problem, side_by_side
+from silomix.families.family import Family, by_variable, join, lacks, log_between, split
+from silomix.families.product import Product, first_problem, side_by_side
 
 if TYPE_CHECKING:
-    from silomix.families.family import Family
-    from silomix.families.product import Product
     from silomix.families.release_rounding import Rounded, Said
     from silomix.kernels.arrays import Bools, Floats, Ints, Rng
     from silomix.model.schema import Shard
@@ -89,12 +87,9 @@ def disclose(  # noqa: PLR0917
     """
     parts = []
     for block, cells, v in zip(family.blocks, shard.cells, family.spans["v"], strict=True):
-        given = cells, member, concentration[:, v], sizes, rules
+        apply: Any = rounding.disclose_counts if isinstance(block, Levels) else disclose_sums
         counts = None if known is None else known[:, v]
-        if isinstance(block, Levels):
-            parts.append(rounding.disclose_counts(block, *given, counts))
-        else:
-            parts.append(disclose_sums(block, *given, counts))
+        parts.append(apply(block, cells, member, concentration[:, v], sizes, rules, counts))
     *arrays, deeds = zip(*parts, strict=True)
     mean, worth, counted = (side_by_side(array) for array in arrays)
     return rounding.Rounded(mean, worth, counted, tuple(deed for each in deeds for deed in each))
@@ -142,9 +137,8 @@ def draw_behind(family: Product, said: Said, draws: int, rng: Rng) -> Floats:
 
     def draw_of_block(block: Family, *parts: Any) -> Floats:
         own = said._replace(mean=parts[0], concentration=parts[1], known=parts[2])
-        if isinstance(block, Levels):
-            return rounding.draw_behind_levels(block, own, draws, rng)
-        return draw_behind_sums(block, own, draws, rng)
+        draw: Any = rounding.draw_behind_levels if isinstance(block, Levels) else draw_behind_sums
+        return np.asarray(draw(block, own, draws, rng))
 
     drawn = family.ask(draw_of_block, "svv", said.mean, said.concentration, said.known)
     return np.asarray(side_by_side(drawn))

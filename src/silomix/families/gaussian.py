@@ -290,10 +290,15 @@ class Gaussian(Family):
         """
         m, _, a, b = self.numbers(self.prior() + self.conjugate(statistics))
         centre, variance = m.mean(axis=0), np.exp(np.log(b / a).mean(axis=0))
-        for size, shape in product(MEAN_SIZES, SPREAD_SIZES):
+        for size, shape, against in self.prior_sizes():
             numbers = np.broadcast_arrays(centre, size, shape, shape * variance)
+            yield self.from_numbers(*numbers), against
+
+    def prior_sizes(self) -> Iterator[tuple[float, float, Floats]]:
+        """λ and a of the priors of `priors_near`, and what speaks against each."""
+        for size, shape in product(MEAN_SIZES, SPREAD_SIZES):
             apart = np.log(size / PRIOR[1]), np.log(shape / PRIOR[2])
-            yield self.from_numbers(*numbers), 0.5 * (np.square(apart) / SIZE_SD**2).sum()
+            yield size, shape, 0.5 * (np.square(apart) / SIZE_SD**2).sum()
 
     def bounds(self) -> tuple[Floats, Floats]:
         """`BOUND` on both sides of the location: each (variable,)."""

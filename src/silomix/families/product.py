@@ -233,6 +233,7 @@ class Product:
     prior = blockwise(Family.prior)
     conjugate = blockwise(Family.conjugate, "s")
     log_normaliser = blockwise(Family.log_normaliser, "c")
+    log_evidence = derived.log_evidence
     expected_natural = blockwise(derived.expected_natural, "s")
     medians = blockwise(derived.medians, "c")
     fit = blockwise(Family.fit, "p")
@@ -284,10 +285,6 @@ class Product:
         """Coordinates without those of each variable's last level: (..., coordinate)."""
         last = self.starts[1:] - 1
         return np.delete(self.coordinates(parameters), last[self.shares()[last]], axis=-1)
-
-    def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Log p(cells) up to log_base, the parameters integrated out: (..., variable)."""
-        return derived.log_evidence(self, statistics, prior)
 
     def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
         """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""

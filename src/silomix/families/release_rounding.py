@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.families.categorical import shares_of
+from silomix.families.categorical import Levels, shares_of
 from silomix.kernels import rounded_counts
 from silomix.kernels.arrays import Bools, Codes, Floats, Ints, Rng
 
 if TYPE_CHECKING:
-    from silomix.families.categorical import Levels
     from silomix.study.policy import Policy
 
 # Of a step of half an octave, as a share of its upper end.

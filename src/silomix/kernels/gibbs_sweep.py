@@ -53,26 +53,16 @@ def draw_parameters(key, work, alpha, beta):
 
     Weights ~ Dirichlet(α + members), and per variable levels ~ Dirichlet(β + counts).
     """
-    levels, components = work.counts.shape
+    levels = len(work.counts)
     raw, offsets = work.gammas, work.layout.offsets
-    for j in range(levels):
-        for c in range(components):
-            work.shapes[j, c] = work.counts[j, c] + beta
-    for c in range(components):
-        work.shapes[levels, c] = work.members[c] + alpha
+    work.shapes[:levels] = work.counts + beta
+    work.shapes[levels] = work.members + alpha
     draw_gammas(key, work.shapes.reshape(-1), raw.reshape(-1))
-    total = raw[levels].sum()
-    for c in range(components):
-        work.weights[c] = max(raw[levels, c] / total, SMALLEST)
-    totals = np.empty(components)
+    work.weights[:] = np.maximum(raw[levels] / raw[levels].sum(), SMALLEST)
     for q in range(offsets.size - 1):
-        totals[:] = 0.0
-        for j in range(offsets[q], offsets[q + 1]):
-            for c in range(components):
-                totals[c] += max(raw[j, c], SMALLEST)
-        for j in range(offsets[q], offsets[q + 1]):
-            for c in range(components):
-                work.table[j, c] = max(raw[j, c] / totals[c], SMALLEST)
+        own = raw[offsets[q] : offsets[q + 1]]
+        totals = np.maximum(own, SMALLEST).sum(axis=0)
+        work.table[offsets[q] : offsets[q + 1]] = np.maximum(own / totals, SMALLEST)
     fuse_tables(work, work.members)
 
 
@@ -297,9 +287,7 @@ def gather(work):
             counts += work.wide_sums[thread]
     for q in layout.remainder:
         first = layout.offsets[q]
-        counts[first] = members
-        for level in range(first + 1, layout.offsets[q + 1]):
-            counts[first] -= counts[level]
+        counts[first] = members - counts[first + 1 : layout.offsets[q + 1]].sum(axis=0)
 
 
 @njit(cache=True, nogil=True)

@@ -29,7 +29,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
-from silomix.coordinator.aggregation import Solution
+from silomix.coordinator.aggregation import Aggregated, AggregationProblem, Solution
 from silomix.coordinator.aggregation.objective import TINY, Evaluation, evaluate, project, split
 from silomix.errors import PolicyRefusal, StudyMismatch
 from silomix.messages import DivergenceCost, DivergenceReply, Release, Silos
@@ -38,7 +38,6 @@ from silomix.messages.released_draws import padded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from silomix.coordinator.aggregation import Aggregated, AggregationProblem
     from silomix.coordinator.aggregation.objective import Objective
     from silomix.coordinator.matching import MatchingProblem
     from silomix.families.product import Product

@@ -30,15 +30,13 @@ from silomix.coordinator.matching.evidence import (
 from silomix.kernels.arrays import Array, Bools, Floats, Ints, Rng, by_appearance
 from silomix.kernels.reproducible import kernel
 from silomix.model.draws import Correspondence
-from silomix.study.methods import MATCHINGS
+from silomix.study.methods import MATCHINGS, Matching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
     from silomix.model.schema import PooledModel
-    from silomix.study.methods import Matching
 
 __all__ = ["MatchingProblem", "match"]
 
