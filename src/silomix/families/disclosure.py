@@ -45,7 +45,7 @@ import numpy as np
 from silomix.families import release_rounding as rounding
 from silomix.families.categorical import Levels
 from silomix.families.derived import derived, log_prior, moments, nothing, spread
-from silomix.families.family import Family, by_variable, join, lacks, log_between, split
+from silomix.families.family import Family, by_variable, join, lacks, split
 from silomix.families.product import Product, first_problem, side_by_side
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def log_rounded(  # noqa: PLR0917
     """
     error = spread(block, parameters) / np.sqrt(rows)
     mean = by_variable(moments(block, parameters), 2)[1]
-    return log_between(*((end[:, 0] - mean) / error for end in (low, high)))
+    return rounding.log_between(*((end[:, 0] - mean) / error for end in (low, high)))
 
 
 def steps_of(block: Family, base: Ints | int) -> Floats:

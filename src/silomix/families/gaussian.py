@@ -29,16 +29,8 @@ import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, logsumexp, ndtr, ndtri
 
 from silomix.families.derived import SIZE_SD
-from silomix.families.family import (
-    MOST_ROWS,
-    Family,
-    by_variable,
-    drifting,
-    flat,
-    log_between,
-    worth,
-)
-from silomix.families.release_rounding import SAME
+from silomix.families.family import MOST_ROWS, Family, by_variable, drifting, flat, worth
+from silomix.families.release_rounding import SAME, log_between
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
@@ -67,6 +59,8 @@ class Gaussian(Family):
     statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx", "Σx²")
     has_rules = True
 
+    # what messages call the second parameter
+    spreads: ClassVar[str] = "standard deviations"
     # rows that a spread is worth, of each that the mean is
     spread_worth: ClassVar[float] = 1.0
 
@@ -232,7 +226,7 @@ class Gaussian(Family):
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
         """What is wrong with parameters from elsewhere; or ""."""
         _, s = by_variable(parameters, 2)
-        return "" if (s > 0).all() else "has standard deviations that are not positive"
+        return "" if (s > 0).all() else f"has {self.spreads} that are not positive"
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Log of Bhattacharyya's coefficient of two clusters: (..., variable)."""

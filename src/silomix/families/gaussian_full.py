@@ -292,7 +292,7 @@ class FullGaussian(Gaussian):
         """What is wrong with parameters from elsewhere; or ""."""
         _, s, correlations, _ = self._matrices(parameters)
         if not (s > 0).all():
-            return "has standard deviations that are not positive"
+            return f"has {self.spreads} that are not positive"
         if not (np.abs(correlations) <= 1).all():
             return "has correlations beyond one"
         fits = not together or (np.linalg.eigvalsh(correlations) > 0).all()

@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from silomix.families.categorical import Levels, shares_of
 from silomix.kernels import rounded_counts
@@ -39,6 +40,8 @@ CERTAIN = 1e-9
 SAME = 1e-6
 # And a profile from the pool that it stands for.
 NEAR = 1e-9
+# Of a probability between two numbers that are nearly the same.
+TINY = 1e-15
 # Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
 # simulated silos and not derived.
 DOUBT_POWER = 3.0
@@ -371,3 +374,10 @@ def draw_behind_levels(block: Levels, said: Said, draws: int, rng: Rng) -> Float
         how = BURN_IN + BURN_IN_BY_SILO * len(given.worth), THIN, draws
         profile[:, first:last], _ = rounded_counts.draw_behind(given, block.beta, *how, rng)
     return profile
+
+
+def log_between(low: Floats, high: Floats) -> Floats:
+    """Log probability that a standard normal variable is between two values."""
+    upper = low > 0
+    a, b = np.where(upper, -high, low), np.where(upper, -low, high)
+    return np.asarray(log_ndtr(b) + np.log1p(-np.exp(np.minimum(log_ndtr(a) - log_ndtr(b), -TINY))))

@@ -53,16 +53,21 @@ def draw_parameters(key, work, alpha, beta):
 
     Weights ~ Dirichlet(α + members), and per variable levels ~ Dirichlet(β + counts).
     """
-    levels = len(work.counts)
+    levels, components = work.counts.shape
     raw, offsets = work.gammas, work.layout.offsets
     work.shapes[:levels] = work.counts + beta
     work.shapes[levels] = work.members + alpha
     draw_gammas(key, work.shapes.reshape(-1), raw.reshape(-1))
     work.weights[:] = np.maximum(raw[levels] / raw[levels].sum(), SMALLEST)
+    totals = np.empty(components)
     for q in range(offsets.size - 1):
-        own = raw[offsets[q] : offsets[q + 1]]
-        totals = np.maximum(own, SMALLEST).sum(axis=0)
-        work.table[offsets[q] : offsets[q + 1]] = np.maximum(own / totals, SMALLEST)
+        totals[:] = 0.0
+        for j in range(offsets[q], offsets[q + 1]):
+            for c in range(components):
+                totals[c] += max(raw[j, c], SMALLEST)
+        for j in range(offsets[q], offsets[q + 1]):
+            for c in range(components):
+                work.table[j, c] = max(raw[j, c] / totals[c], SMALLEST)
     fuse_tables(work, work.members)
 
 

@@ -30,8 +30,9 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from silomix.coordinator.aggregation import Aggregated, AggregationProblem, Solution
+from silomix.coordinator.aggregation import objective as elbo
 from silomix.coordinator.aggregation.objective import TINY, Evaluation, evaluate, project, split
-from silomix.errors import PolicyRefusal, StudyMismatch
+from silomix.errors import StudyMismatch
 from silomix.messages import DivergenceCost, DivergenceReply, Release, Silos
 from silomix.messages.released_draws import padded
 
@@ -128,13 +129,9 @@ def divergence_groups(problem: MatchingProblem, settings: Divergence) -> Ints:
     settings : restarts and start; the silos, which make the reference, look at the rest.
     """
     releases, silos = problem.releases, problem.silos
-    for release in releases:
-        if not release.policy["exchanges"]["divergence"]:
-            raise PolicyRefusal(
-                f"{release.silo}: its policy does not let its release be shown to other silos, nor "
-                'other clusters be compared with its rows, as the matching "divergence" needs; '
-                "choose another matching, or let the policy's owner allow exchanges.divergence"
-            )
+    needs = 'as the matching "divergence" needs; choose another matching'
+    why = f"nor other clusters be compared with its rows, {needs}"
+    elbo.check_exchange(releases, "divergence", why)
     tried = enumerate(orders(problem, settings))
     runs = [match_in_order(releases, order, silos, number) for number, order in tried]
     return min(runs, key=lambda run: run[1])[0]
