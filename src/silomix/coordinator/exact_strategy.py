@@ -116,10 +116,9 @@ def sample_exactly(
     # which component a row is in is a category too
     component = Variable("component", tuple(map(str, range(components))))
     mixture = Product((Categorical((component,), prior.alpha),))
-    overall = Shared(
-        np.full((chains, 1, components), 1.0 / components), np.full((chains, 1), np.inf)
-    )
-    weights = np.broadcast_to(overall.mean, (everyone, chains, 1, components))
+    even = np.full((chains, 1, components), 1.0 / components)
+    overall = Shared(even, np.full((chains, 1), np.inf))
+    weights = np.broadcast_to(even, (everyone, chains, 1, components))
     kept: list[tuple[Floats, ...]] = []
     own_kept: deque[Floats] = deque(maxlen=SILO_DRAWS)
     sizes = np.zeros(everyone, dtype=np.int64)
@@ -175,21 +174,16 @@ def align(
     clusters = _fold_small(counts, members, persistence >= PERSISTENT, model, limit)
     components, _ = _match_draws(draws, clusters, model.family)
     every = np.arange(len(draws.weights))[:, None]
-    weights = draws.weights[every, components]
+    weights, parameters = draws.weights[every, components], draws.parameters[every, components]
+    weights /= weights.sum(axis=1, keepdims=True)
     by_silo = np.take_along_axis(draws.weights_by_silo, components[:, None, :], axis=2)
+    by_silo /= by_silo.sum(axis=2, keepdims=True)
     own = draws.own
     if own is not None:
         last = components[-len(own.parameters) :, None, :, None]
         own = SiloProfiles(own.kappa, np.take_along_axis(own.parameters, last, axis=2))
     lost = 1.0 - draws.members[every, components].sum(axis=1) / draws.members.sum(axis=1)
-    parts = Parts(
-        weights / weights.sum(axis=1, keepdims=True),
-        by_silo / by_silo.sum(axis=2, keepdims=True),
-        draws.parameters[every, components],
-        correspondence=None,
-        silo_weights=None,
-        silo_profiles=own,
-    )
+    parts = Parts(weights, by_silo, parameters, None, None, own)
     return parts, len(counts) - len(clusters), float(lost.mean())
 
 

@@ -332,7 +332,8 @@ class _History:
         )
         more = max(1, -(-draws // len(kappa)) - 1)
         weight_shapes, numbers = (
-            np.concatenate([part] * more) for part in (weight_shapes, numbers)
+            np.tile(weight_shapes, (more, 1, 1)),
+            np.tile(numbers, (more, 1, 1)),
         )
         more_weights = draw_levels(weight_shapes, np.array([0, weights.shape[-1]]), rng)
         more_profiles = family.draw(numbers, rng)

@@ -165,14 +165,8 @@ def least_sums(_: Family, units: Floats, per_step: Floats) -> Floats:  # noqa: A
 
 
 @derived
-def log_rounded(  # noqa: PLR0917
-    block: Family,
-    parameters: Floats,
-    low: Floats,
-    high: Floats,
-    rows: Floats,
-    known: Ints,  # noqa: ARG001
-    least: int,  # noqa: ARG001
+def log_rounded(
+    block: Family, parameters: Floats, low: Floats, high: Floats, rows: Floats, *_: Any
 ) -> Floats:
     """Log probability that rows leave such a mean, rounded: (draw, variable).
 
@@ -182,8 +176,9 @@ def log_rounded(  # noqa: PLR0917
     ----------
     parameters : (draw, parameter)
     low, high : (variable, sum), bounds of the mean statistics that leave alike.
-    rows : (variable,), how many the release is worth; known : (variable,), cells
-    least : rank at which both ends were top-coded.
+    rows : (variable,), how many the release is worth.
+    _ : what methods of this name are given, too: the number of known cells, (variable,), and the
+        rank at which both ends were top-coded.
     """
     error = spread(block, parameters) / np.sqrt(rows)
     mean = by_variable(moments(block, parameters), 2)[1]

@@ -147,27 +147,34 @@ def infer_schema(
     _check_rows(frame, 2, where)
     kinds = {str(name): word for name, word in check_mapping("kinds", kinds, "column").items()}
     bins = {str(name): count for name, count in check_mapping("bins", bins, "column").items()}
-    _check_declared(kinds, bins, names)
+    _check_declared(kinds, bins, names, where)
     blanks = reading.missing_texts(na_values, frame.columns)
     inferred: list[Variable] = []
     odd: dict[str, dict[str, str]] = {}
 
     def infer(name: str) -> None:
-        declared, blank = (kinds.get(name), bins.get(name)), blanks[name]
-        options: Any = {"missing": missing, "blanks": blank, "label": f"{where}: column {name!r}"}
-        new, odd[name] = _infer_column(frame, name, *declared, **options)
-        inferred.extend(replace(variable, na_values=blank) for variable in new)
+        column, label = frame.get_column(name), f"{where}: column {name!r}"
+        cells = reading.read_cells(column, label, blanks[name])
+        levels = reading.declared_levels(frame, name, blanks[name])
+        if name in bins:
+            numbers = reading.read_numbers(cells, label)
+            new = [columns.cut_variable(numbers, name, bins[name], label)]
+        else:
+            new = _infer_column(column, cells, levels, kinds.get(name), label)
+        is_number = name in bins or not KINDS[new[-1].kind].has_levels
+        is_guess = levels is None and name not in kinds
+        odd[name] = columns.suspect(name, cells, is_number=is_number, is_guess=is_guess)
+        if missing == "level":
+            odd[name].pop("ticks", None)
+        full = [_with_missing(variable, cells, missing) for variable in new]
+        inferred.extend(replace(variable, na_values=blanks[name]) for variable in full)
 
     try:
         _for_each(infer, names)
     finally:  # with the errors, so that all can be put right at once
         columns.warn_of(odd, where)
     inferred.sort(key=lambda variable: list(KINDS).index(variable.kind))
-    if list(kinds.values()).count("gaussian-full") == 1:
-        text = f"{where}: a single column is 'gaussian-full', which is the same as 'gaussian'"
-        _warn(f"{text}; declare it as 'gaussian', whose sums a policy can round, or add another")
-    guess = columns.guess_told(inferred, kinds, "kinds")
-    if guess:
+    if guess := columns.guess_told(inferred, kinds, "kinds"):
         logger.info(guess)
     return Schema(tuple(inferred), missing)
 
@@ -245,7 +252,7 @@ def _for_each(read: Callable[[T], None], items: Iterable[T]) -> None:
 
 
 def _check_declared(
-    kinds: Mapping[str, str], bins: Mapping[str, int], names: Sequence[str]
+    kinds: Mapping[str, str], bins: Mapping[str, int], names: Sequence[str], where: str
 ) -> None:
     for setting, declared in {"kinds": kinds, "bins": bins}.items():
         for name in declared:
@@ -255,6 +262,9 @@ def _check_declared(
                 raise SettingsError(text, **{setting: None})
     for name, word in kinds.items():
         one_of("kinds", word, columns.declared_words(), f" of {name!r}")
+    if list(kinds.values()).count("gaussian-full") == 1:
+        text = f"{where}: a single column is 'gaussian-full', which is the same as 'gaussian'"
+        _warn(f"{text}; declare it as 'gaussian', whose sums a policy can round, or add another")
     for name, count in bins.items():
         at_least("bins", count, 2)
         if kinds.get(name, "categorical") != "categorical":
@@ -263,27 +273,16 @@ def _check_declared(
 
 
 def _infer_column(
-    frame: Any,
-    name: str,
-    word: str | None,
-    bins: int | None,
-    *,
-    missing: Missing,
-    blanks: tuple[str, ...],
-    label: str,
-) -> tuple[list[Variable], dict[str, str]]:
-    """Variable of a column, two where a spike is split off, and the column's problems.
+    column: Any, cells: Cells, levels: list[str] | None, word: str | None, label: str
+) -> list[Variable]:
+    """Variable of a column, two where a spike is split off.
 
-    `word` is the declared kind; None if the cells decide.
+    `levels` are those that its type declares, `word` is the declared kind; without, cells decide.
     """
-    column, levels = frame.get_column(name), reading.declared_levels(frame, name, blanks)
-    cells = reading.read_cells(column, label, blanks)
-    is_guess = word is None and levels is None
-    if is_guess and bins is None:
+    name, is_guess = column.name, word is None and levels is None
+    if is_guess:
         word = columns.guess_kind(column, cells, label)
-    if bins is not None:
-        inferred = [columns.cut_variable(reading.read_numbers(cells, label), name, bins, label)]
-    elif word is None or KINDS[columns.declared_words()[word][0]].has_levels:
+    if word is None or KINDS[columns.declared_words()[word][0]].has_levels:
         if is_guess:
             _check_countable(cells, label)
         inferred = [Variable(name, _infer_levels(cells, levels, label), word or "categorical")]
@@ -296,11 +295,7 @@ def _infer_column(
             indicator = f"{name} is {reading.spell(spike)}"
             twin = Variable(indicator, columns.SPIKE_LEVELS, spike=spike, source=name)
             inferred.insert(0, twin)
-    is_number = bins is not None or not KINDS[inferred[-1].kind].has_levels
-    odd = columns.suspect(name, cells, is_number=is_number, is_guess=is_guess)
-    if missing == "level":
-        odd.pop("ticks", None)
-    return [_with_missing(variable, cells, missing) for variable in inferred], odd
+    return inferred
 
 
 def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple[str, ...]:

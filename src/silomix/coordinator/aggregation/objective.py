@@ -138,11 +138,9 @@ def determinant_factors(objective: Objective) -> Floats:
     silos, clusters = objective.matched.held.shape
     family = objective.family
     if objective.log_determinant == "literal":
-        return np.concatenate(
-            [[clusters / silos], np.full(clusters, family.parameters.sum() / silos)]
-        )
+        return np.append(clusters / silos, np.full(clusters, family.parameters.sum() / silos))
     holders = objective.matched.held.sum(axis=0)
-    return np.concatenate([[(clusters - 1) / silos], family.free / holders])
+    return np.append((clusters - 1) / silos, family.free / holders)
 
 
 def contingency(silos: Silos, family: Product, threads: int = 1) -> Oracle:
