@@ -116,9 +116,10 @@ def sample_exactly(
     # which component a row is in is a category too
     component = Variable("component", tuple(map(str, range(components))))
     mixture = Product((Categorical((component,), prior.alpha),))
-    even = np.full((chains, 1, components), 1.0 / components)
-    overall = Shared(even, np.full((chains, 1), np.inf))
-    weights = np.broadcast_to(even, (everyone, chains, 1, components))
+    overall = Shared(
+        np.full((chains, 1, components), 1.0 / components), np.full((chains, 1), np.inf)
+    )
+    weights = np.broadcast_to(overall.mean, (everyone, chains, 1, components))
     kept: list[tuple[Floats, ...]] = []
     own_kept: deque[Floats] = deque(maxlen=SILO_DRAWS)
     sizes = np.zeros(everyone, dtype=np.int64)

@@ -269,10 +269,7 @@ def cluster_notes(
 
 
 def influence_notes(
-    weights_by_silo: Reals,
-    rows: Mapping[str, int],
-    alone: Container[int],
-    expected: Container[str],
+    weights_by_silo: Reals, rows: Mapping[str, int], alone: set[int], expected: Container[str]
 ) -> Iterator[str]:
     """Name the silos that outweigh the others, in one sentence, overall or in a cluster.
 
