@@ -49,7 +49,7 @@ from silomix.families.family import Family, by_variable, join, lacks, split
 from silomix.families.product import Product, first_problem, side_by_side
 
 if TYPE_CHECKING:
-    from silomix.families.release_rounding import Rounded, Said
+    from silomix.families.release_rounding import Rounded, Said, Unrounded
     from silomix.kernels.arrays import Bools, Floats, Ints, Rng
     from silomix.model.schema import Shard
     from silomix.study.policy import Policy
@@ -89,7 +89,8 @@ def disclose(  # noqa: PLR0917
     for block, cells, v in zip(family.blocks, shard.cells, family.spans["v"], strict=True):
         apply: Any = rounding.disclose_counts if isinstance(block, Levels) else disclose_sums
         counts = None if known is None else known[:, v]
-        parts.append(apply(block, cells, member, concentration[:, v], sizes, rules, counts))
+        clusters = rounding.Unrounded(member, concentration[:, v], sizes, counts)
+        parts.append(apply(block, cells, clusters, rules))
     *arrays, deeds = zip(*parts, strict=True)
     mean, worth, counted = (side_by_side(array) for array in arrays)
     return rounding.Rounded(mean, worth, counted, tuple(deed for each in deeds for deed in each))
@@ -191,24 +192,9 @@ def steps_of(block: Family, base: Ints | int) -> Floats:
     return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None]) * (high - low))
 
 
-def disclose_sums(  # noqa: PLR0917
-    block: Family,
-    cells: Floats,
-    member: Floats,
-    concentration: Floats,
-    sizes: Ints,
-    rules: Policy,
-    known: Ints | None = None,
-) -> Rounded:
-    """Apply a policy to the numbers of one silo's clusters, small ones folded already.
-
-    Parameters
-    ----------
-    cells : (row, variable); member : (row, cluster), over the draws of who belongs.
-    concentration : (cluster, variable), how many rows the draws are worth, for comparison.
-    sizes : (cluster,), rows, as released
-    known : (cluster, variable), as released, where it follows from other released numbers.
-    """
+def disclose_sums(block: Family, cells: Floats, clusters: Unrounded, rules: Policy) -> Rounded:
+    """Apply a policy to the numbers of one silo's clusters; cells are (row, variable)."""
+    member, concentration, sizes, known = clusters
     words, near = len(block.statistic_words), np.clip(cells, *bounds(block))
     exact, least = member.T @ ~np.isnan(cells), rounding.least_units(rules) * rules.round_to
     known = rounding.round_known(exact, sizes, rules) if known is None else known

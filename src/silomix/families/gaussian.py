@@ -320,9 +320,8 @@ class Gaussian(Family):
         value = log_between(*((end[:, 0] - m) / (s * error) for end in (low, high)))
         node = ndtri(np.clip(a + (b - a) * NODES, 1e-300, 1 - 1e-16))
         x = np.clip(m + s * error * node, low[:, 0], high[:, 0])
-        roots = (
-            np.cbrt(np.maximum(end[:, 1] - x * x, 0.0) / (s * s * spread)) for end in (low, high)
-        )
+        ratios = (np.maximum(end[:, 1] - x * x, 0.0) / (s * s * spread) for end in (low, high))
+        roots = map(np.cbrt, ratios)
         logs = log_between(*((root - 1 + 1 / (9 * shape)) * 3 * np.sqrt(shape) for root in roots))
         return np.asarray(value + logsumexp(logs, axis=0) - np.log(len(NODES)))
 

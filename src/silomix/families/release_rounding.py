@@ -61,6 +61,23 @@ class Deed(NamedTuple):
     inside: str = ""
 
 
+class Unrounded(NamedTuple):
+    """A silo's clusters before the rules, small ones folded already.
+
+    Attributes
+    ----------
+    member : (row, cluster), over the draws of who belongs.
+    concentration : (cluster, variable), how many rows the draws are worth.
+    sizes : (cluster,), rows, as released.
+    known : (cluster, variable), cells, likewise, where they follow from other released numbers.
+    """
+
+    member: Floats
+    concentration: Floats
+    sizes: Ints
+    known: Ints | None
+
+
 class Rounded(NamedTuple):
     """What may leave of a silo's clusters.
 
@@ -216,16 +233,9 @@ def without_rare(
     return np.where(rare | certain[:, None], worth[:, None], drawn / np.maximum(known, 1.0))
 
 
-def disclose_counts(  # noqa: PLR0917
-    block: Levels,
-    cells: Codes,
-    member: Floats,
-    concentration: Floats,
-    sizes: Ints,
-    rules: Policy,
-    known: Ints | None = None,
-) -> Rounded:
+def disclose_counts(block: Levels, cells: Codes, clusters: Unrounded, rules: Policy) -> Rounded:
     """Apply a policy to level counts of one silo's clusters: see `disclosure.disclose`."""
+    member, concentration, sizes, known = clusters
     offsets, counts = block.offsets, whole_counts(cells, block.offsets, member)
     exact, mean = block.known(counts), shares_of(counts, offsets)
     worth = without_rare(cells, member, concentration, counts, offsets, rules)
