@@ -25,9 +25,14 @@ from writing import as_markdown, with_error
 
 import silomix
 from silomix.families.disclosure import MARGIN
-from silomix.families.family import log_between
 from silomix.families.poisson import BOUND, mean_of_coded
-from silomix.families.release_rounding import CLUSTER, least_units, profile_basis, round_profile
+from silomix.families.release_rounding import (
+    CLUSTER,
+    least_units,
+    log_between,
+    profile_basis,
+    round_profile,
+)
 from silomix.silo.release import make_release
 from silomix.study.policy import PRESETS, Policy
 

@@ -20,6 +20,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from silomix.families.release_rounding import (
     CLUSTER,
+    Unrounded,
     disclose_counts,
     least_units,
     profile_basis,
@@ -145,8 +146,8 @@ def what_leaves(table, sizes, cluster, levels, policy):
     """
     column = np.repeat(np.arange(len(table)), table)[:, None].astype(np.uint8)
     member = np.ones((len(column), 1))
-    given = column, member, np.full((1, 1), 1.0), sizes[[cluster]], policy
-    found = disclose_counts(categories((levels,)).blocks[0], *given)
+    clusters = Unrounded(member, np.full((1, 1), 1.0), sizes[[cluster]], None)
+    found = disclose_counts(categories((levels,)).blocks[0], column, clusters, policy)
     return found.mean.tobytes(), found.known.tobytes()
 
 

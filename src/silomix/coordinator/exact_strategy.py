@@ -25,7 +25,7 @@ from silomix.families.product import Product
 from silomix.messages import ReleasedDiagnostics, Silos
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Schedule, SiloProfiles
-from silomix.model.schema import Variable
+from silomix.model.schema import PooledModel, Variable
 from silomix.posterior.global_posterior import SILO_DRAWS, Parts
 from silomix.posterior.verdict import PosteriorDiagnostics
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints
-    from silomix.model.schema import PooledModel
     from silomix.study import Study
 
     Report = Callable[[int, int], None]
@@ -176,21 +175,16 @@ def align(
     clusters = _fold_small(counts, members, persistence >= PERSISTENT, model, limit)
     components, _ = _match_draws(draws, clusters, model.family)
     every = np.arange(len(draws.weights))[:, None]
-    weights = draws.weights[every, components]
+    weights, parameters = draws.weights[every, components], draws.parameters[every, components]
+    weights /= weights.sum(axis=1, keepdims=True)
     by_silo = np.take_along_axis(draws.weights_by_silo, components[:, None, :], axis=2)
+    by_silo /= by_silo.sum(axis=2, keepdims=True)
     own = draws.own
     if own is not None:
         last = components[-len(own.parameters) :, None, :, None]
         own = SiloProfiles(own.kappa, np.take_along_axis(own.parameters, last, axis=2))
     lost = 1.0 - draws.members[every, components].sum(axis=1) / draws.members.sum(axis=1)
-    parts = Parts(
-        weights / weights.sum(axis=1, keepdims=True),
-        by_silo / by_silo.sum(axis=2, keepdims=True),
-        draws.parameters[every, components],
-        correspondence=None,
-        silo_weights=None,
-        silo_profiles=own,
-    )
+    parts = Parts(weights, by_silo, parameters, None, None, own)
     return parts, len(counts) - len(clusters), float(lost.mean())
 
 

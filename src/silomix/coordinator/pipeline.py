@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
     from silomix.families.product import Product
-    from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.schema import PooledModel
     from silomix.study import Study
 
@@ -270,10 +269,7 @@ def cluster_notes(
 
 
 def influence_notes(
-    weights_by_silo: Reals,
-    rows: Mapping[str, int],
-    alone: Container[int],
-    expected: Container[str],
+    weights_by_silo: Reals, rows: Mapping[str, int], alone: set[int], expected: Container[str]
 ) -> Iterator[str]:
     """Name the silos that outweigh the others, in one sentence, overall or in a cluster.
 

@@ -331,11 +331,9 @@ class _History:
             np.concatenate(part) for part in zip(*kept, strict=True)
         )
         more = max(1, -(-draws // len(kappa)) - 1)
-        weight_shapes, numbers = (
-            np.concatenate([part] * more) for part in (weight_shapes, numbers)
-        )
+        weight_shapes = np.concatenate([weight_shapes] * more)
         more_weights = draw_levels(weight_shapes, np.array([0, weights.shape[-1]]), rng)
-        more_profiles = family.draw(numbers, rng)
+        more_profiles = family.draw(np.concatenate([numbers] * more), rng)
         own, order = list(self.own)[-len(kept) :], np.arange(len(kappa))
         silo_profiles = None
         if own:

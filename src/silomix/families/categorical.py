@@ -12,20 +12,17 @@ the Dirichlets, a column for each level.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import betaincinv, digamma, gammaln, zeta
 
 from silomix.families.family import GRID, SMALLEST, Family
+from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
 
 # stands for zero under a logarithm
 SMALLEST_PROBABILITY = 1e-300
@@ -186,8 +183,10 @@ class Levels(Family):
         m = np.where(drifts, self.near(statistics), 0.5)
         k = np.where(drifts, by_level, 1.0)
         x, y = k * m, k * (1 - m)
-        slope = k * (_digamma_rise(x, statistics) - _digamma_rise(y, rest))
-        curvature = k**2 * (_trigamma_fall(x, statistics) + _trigamma_fall(y, rest))
+        slope = k * ((digamma(x + statistics) - digamma(x)) - (digamma(y + rest) - digamma(y)))
+        # ψ′(x) = ζ(2, x)
+        fall = (zeta(2.0, x) - zeta(2.0, x + statistics)) + (zeta(2.0, y) - zeta(2.0, y + rest))
+        curvature = k**2 * fall
         # n′/m − N′/(1 − m) = slope, n′/m² + N′/(1 − m)² = curvature; neither is negative
         others = (curvature - slope / m) * m * (1 - m) ** 2
         own = m * (slope + np.maximum(others, 0.0) / (1 - m))
@@ -296,14 +295,6 @@ def _level_terms(counts: Array, mean: Floats, kappa: Floats) -> Floats:
     shapes = k[drifts] * m[drifts]
     terms[drifts] = gammaln(shapes + n[drifts]) - gammaln(shapes)
     return terms
-
-
-def _digamma_rise(x: Floats, n: Floats) -> Floats:
-    return np.asarray(digamma(x + n) - digamma(x))
-
-
-def _trigamma_fall(x: Floats, n: Floats) -> Floats:
-    return np.asarray(zeta(2.0, x) - zeta(2.0, x + n))  # ψ′(x) = ζ(2, x)
 
 
 def fractional(concentration: float, silos: int) -> float:

@@ -7,29 +7,16 @@ parameter, the mean of x, with (n, Σx) as statistics.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from silomix.families.family import (
-    GRID,
-    SMALLEST,
-    by_variable,
-    coordinate_counts,
-    draw_places,
-    flat,
-    leads,
-    together,
-    worth,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from silomix.families.family import Family
-    from silomix.families.product import Product
-    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
+from silomix.families.family import GRID, SMALLEST, Family, by_variable, draw_places, flat, worth
+from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
 
 # grid of the prior sizes of unrelated clusters, in rows, see `priors_near`
 SIZES = np.geomspace(1e-2, 1e3, 11)
@@ -54,6 +41,46 @@ def derived(default: Callable[P, R]) -> Callable[P, R]:
         return default(*args, **named) if closed is None else closed(*rest, **named)
 
     return call
+
+
+def parameter_counts(family: Family) -> Ints:
+    """Number of parameters of each variable: (variable,)."""
+    counts = Counter(name for name, _ in family.names())
+    return np.array([counts[variable.name] for variable in family.variables], dtype=np.int64)
+
+
+def coordinate_counts(family: Family) -> Ints:
+    """Number of conjugate coordinates of each variable: (variable,)."""
+    if family.is_joint:
+        few = [family.variables[: place + 1] for place in range(len(family.variables))]
+        return np.diff([0, *(len(replace(family, variables=some).prior()) for some in few)])
+    sizes = [len(replace(family, variables=(one,)).prior()) for one in family.variables]
+    return np.array(sizes, dtype=np.int64)
+
+
+def leads(family: Family) -> Bools:
+    """Which variables have a κ of their own: (variable,), all, or the first of a joint family.
+
+    One without a κ differs between silos together with the last before it that has one.
+    """
+    return (np.arange(len(family.variables)) == 0) | (not family.is_joint)
+
+
+def hides(family: Family, cells: Array) -> Bools:
+    """Which rows are incomplete, so that their density is no T · η: (row,).
+
+    Of such rows `features` is what a chain begins with, or zero, and `log_density`, `complete` and
+    `expected_features` are asked instead.
+    """
+    gaps = np.isnan(cells).any(axis=1) if family.is_joint else np.zeros(len(cells), np.bool_)
+    return np.asarray(gaps | family.always_hides)
+
+
+def together(family: Family, values: Floats) -> Floats:
+    """Log probabilities summed over the variables that share a κ: (..., variable)."""
+    first = leads(family)
+    sums = np.add.reduceat(values, np.flatnonzero(first), axis=-1)
+    return sums[..., np.cumsum(first) - 1]
 
 
 @derived
@@ -94,9 +121,7 @@ def means(family: Family, statistics: Floats) -> tuple[Floats, Floats]:
     return np.where(n > 0, statistics / np.where(n > 0, n, 1.0), nothing(family)), rows
 
 
-def log_evidence(
-    family: Family | Product, statistics: Array, prior: Floats | None = None
-) -> Floats:
+def log_evidence(family: Any, statistics: Array, prior: Floats | None = None) -> Floats:
     """Log p(cells) up to log_base, the parameters integrated out: (..., variable)."""
     base = family.prior() if prior is None else prior
     updated = family.log_normaliser(base + family.conjugate(statistics))

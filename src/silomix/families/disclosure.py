@@ -45,13 +45,11 @@ import numpy as np
 from silomix.families import release_rounding as rounding
 from silomix.families.categorical import Levels
 from silomix.families.derived import derived, log_prior, moments, nothing, spread
-from silomix.families.family import by_variable, join, lacks, log_between, split
-from silomix.families.product import first_problem, side_by_side
+from silomix.families.family import Family, by_variable, join, lacks, split
+from silomix.families.product import Product, first_problem, side_by_side
 
 if TYPE_CHECKING:
-    from silomix.families.family import Family
-    from silomix.families.product import Product
-    from silomix.families.release_rounding import Rounded, Said
+    from silomix.families.release_rounding import Rounded, Said, Unrounded
     from silomix.kernels.arrays import Bools, Floats, Ints, Rng
     from silomix.model.schema import Shard
     from silomix.study.policy import Policy
@@ -89,12 +87,10 @@ def disclose(  # noqa: PLR0917
     """
     parts = []
     for block, cells, v in zip(family.blocks, shard.cells, family.spans["v"], strict=True):
-        given = cells, member, concentration[:, v], sizes, rules
+        apply: Any = rounding.disclose_counts if isinstance(block, Levels) else disclose_sums
         counts = None if known is None else known[:, v]
-        if isinstance(block, Levels):
-            parts.append(rounding.disclose_counts(block, *given, counts))
-        else:
-            parts.append(disclose_sums(block, *given, counts))
+        clusters = rounding.Unrounded(member, concentration[:, v], sizes, counts)
+        parts.append(apply(block, cells, clusters, rules))
     *arrays, deeds = zip(*parts, strict=True)
     mean, worth, counted = (side_by_side(array) for array in arrays)
     return rounding.Rounded(mean, worth, counted, tuple(deed for each in deeds for deed in each))
@@ -142,9 +138,8 @@ def draw_behind(family: Product, said: Said, draws: int, rng: Rng) -> Floats:
 
     def draw_of_block(block: Family, *parts: Any) -> Floats:
         own = said._replace(mean=parts[0], concentration=parts[1], known=parts[2])
-        if isinstance(block, Levels):
-            return rounding.draw_behind_levels(block, own, draws, rng)
-        return draw_behind_sums(block, own, draws, rng)
+        draw: Any = rounding.draw_behind_levels if isinstance(block, Levels) else draw_behind_sums
+        return np.asarray(draw(block, own, draws, rng))
 
     drawn = family.ask(draw_of_block, "svv", said.mean, said.concentration, said.known)
     return np.asarray(side_by_side(drawn))
@@ -171,14 +166,8 @@ def least_sums(_: Family, units: Floats, per_step: Floats) -> Floats:  # noqa: A
 
 
 @derived
-def log_rounded(  # noqa: PLR0917
-    block: Family,
-    parameters: Floats,
-    low: Floats,
-    high: Floats,
-    rows: Floats,
-    known: Ints,  # noqa: ARG001
-    least: int,  # noqa: ARG001
+def log_rounded(
+    block: Family, parameters: Floats, low: Floats, high: Floats, rows: Floats, *_: Any
 ) -> Floats:
     """Log probability that rows leave such a mean, rounded: (draw, variable).
 
@@ -188,12 +177,13 @@ def log_rounded(  # noqa: PLR0917
     ----------
     parameters : (draw, parameter)
     low, high : (variable, sum), bounds of the mean statistics that leave alike.
-    rows : (variable,), how many the release is worth; known : (variable,), cells
-    least : rank at which both ends were top-coded.
+    rows : (variable,), how many the release is worth.
+    _ : what methods of this name are given, too: the number of known cells, (variable,), and the
+        rank at which both ends were top-coded.
     """
     error = spread(block, parameters) / np.sqrt(rows)
     mean = by_variable(moments(block, parameters), 2)[1]
-    return log_between(*((end[:, 0] - mean) / error for end in (low, high)))
+    return rounding.log_between(*((end[:, 0] - mean) / error for end in (low, high)))
 
 
 def steps_of(block: Family, base: Ints | int) -> Floats:
@@ -202,24 +192,9 @@ def steps_of(block: Family, base: Ints | int) -> Floats:
     return np.asarray(np.maximum(MARGIN, np.asarray(base)[..., None, None]) * (high - low))
 
 
-def disclose_sums(  # noqa: PLR0917
-    block: Family,
-    cells: Floats,
-    member: Floats,
-    concentration: Floats,
-    sizes: Ints,
-    rules: Policy,
-    known: Ints | None = None,
-) -> Rounded:
-    """Apply a policy to the numbers of one silo's clusters, small ones folded already.
-
-    Parameters
-    ----------
-    cells : (row, variable); member : (row, cluster), over the draws of who belongs.
-    concentration : (cluster, variable), how many rows the draws are worth, for comparison.
-    sizes : (cluster,), rows, as released
-    known : (cluster, variable), as released, where it follows from other released numbers.
-    """
+def disclose_sums(block: Family, cells: Floats, clusters: Unrounded, rules: Policy) -> Rounded:
+    """Apply a policy to the numbers of one silo's clusters; cells are (row, variable)."""
+    member, concentration, sizes, known = clusters
     words, near = len(block.statistic_words), np.clip(cells, *bounds(block))
     exact, least = member.T @ ~np.isnan(cells), rounding.least_units(rules) * rules.round_to
     known = rounding.round_known(exact, sizes, rules) if known is None else known

@@ -30,12 +30,10 @@ has one, even where all variables are of one kind.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from scipy.special import log_ndtr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +45,6 @@ if TYPE_CHECKING:
 GRID = np.append(np.geomspace(3.0, 3000.0, 25), np.inf)
 # of a parameter that must be above zero: draws kept in float32 may be exactly zero
 SMALLEST = 1e-30
-# of a probability between two numbers that are nearly the same
-TINY = 1e-15
 # draws that hardly move say no more than this many rows
 MOST_ROWS = 1e9
 
@@ -216,46 +212,6 @@ def worth(rows: Floats, kappa: Floats) -> Floats:
     return np.where(drifts, k / (rows + k), 1.0)
 
 
-def parameter_counts(family: Family) -> Ints:
-    """Number of parameters of each variable: (variable,)."""
-    counts = Counter(name for name, _ in family.names())
-    return np.array([counts[variable.name] for variable in family.variables], dtype=np.int64)
-
-
-def coordinate_counts(family: Family) -> Ints:
-    """Number of conjugate coordinates of each variable: (variable,)."""
-    if family.is_joint:
-        few = [family.variables[: place + 1] for place in range(len(family.variables))]
-        return np.diff([0, *(len(replace(family, variables=some).prior()) for some in few)])
-    sizes = [len(replace(family, variables=(one,)).prior()) for one in family.variables]
-    return np.array(sizes, dtype=np.int64)
-
-
-def leads(family: Family) -> Bools:
-    """Which variables have a κ of their own: (variable,), all, or the first of a joint family.
-
-    One without a κ differs between silos together with the last before it that has one.
-    """
-    return (np.arange(len(family.variables)) == 0) | (not family.is_joint)
-
-
-def hides(family: Family, cells: Array) -> Bools:
-    """Which rows are incomplete, so that their density is no T · η: (row,).
-
-    Of such rows `features` is what a chain begins with, or zero, and `log_density`, `complete` and
-    `expected_features` are asked instead.
-    """
-    gaps = np.isnan(cells).any(axis=1) if family.is_joint else np.zeros(len(cells), np.bool_)
-    return np.asarray(gaps | family.always_hides)
-
-
-def together(family: Family, values: Floats) -> Floats:
-    """Log probabilities summed over the variables that share a κ: (..., variable)."""
-    first = leads(family)
-    sums = np.add.reduceat(values, np.flatnonzero(first), axis=-1)
-    return sums[..., np.cumsum(first) - 1]
-
-
 def by_variable(columns: Array, size: int) -> tuple[Array, ...]:
     """Columns of `size` for each variable, by what they are: each (..., variable)."""
     return tuple(columns[..., place::size] for place in range(size))
@@ -286,10 +242,3 @@ def draw_places(logs: Floats, rng: Rng) -> Ints:
     reached = np.cumsum(np.exp(logs - logs.max(axis=-1, keepdims=True)), axis=-1)
     thresholds = rng.random(logs.shape[:-1]) * reached[..., -1]
     return np.asarray((reached <= thresholds[..., None]).sum(axis=-1))
-
-
-def log_between(low: Floats, high: Floats) -> Floats:
-    """Log probability that a standard normal variable is between two values."""
-    upper = low > 0
-    a, b = np.where(upper, -high, low), np.where(upper, -low, high)
-    return np.asarray(log_ndtr(b) + np.log1p(-np.exp(np.minimum(log_ndtr(a) - log_ndtr(b), -TINY))))

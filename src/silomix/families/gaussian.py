@@ -29,16 +29,8 @@ import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, logsumexp, ndtr, ndtri
 
 from silomix.families.derived import SIZE_SD
-from silomix.families.family import (
-    MOST_ROWS,
-    Family,
-    by_variable,
-    drifting,
-    flat,
-    log_between,
-    worth,
-)
-from silomix.families.release_rounding import SAME
+from silomix.families.family import MOST_ROWS, Family, by_variable, drifting, flat, worth
+from silomix.families.release_rounding import SAME, log_between
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
@@ -67,6 +59,8 @@ class Gaussian(Family):
     statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx", "Σx²")
     has_rules = True
 
+    # what messages call the second parameter
+    spreads: ClassVar[str] = "standard deviations"
     # rows that a spread is worth, of each that the mean is
     spread_worth: ClassVar[float] = 1.0
 
@@ -232,7 +226,7 @@ class Gaussian(Family):
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
         """What is wrong with parameters from elsewhere; or ""."""
         _, s = by_variable(parameters, 2)
-        return "" if (s > 0).all() else "has standard deviations that are not positive"
+        return "" if (s > 0).all() else f"has {self.spreads} that are not positive"
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
@@ -290,10 +284,15 @@ class Gaussian(Family):
         """
         m, _, a, b = self.numbers(self.prior() + self.conjugate(statistics))
         centre, variance = m.mean(axis=0), np.exp(np.log(b / a).mean(axis=0))
-        for size, shape in product(MEAN_SIZES, SPREAD_SIZES):
+        for size, shape, against in self.prior_sizes():
             numbers = np.broadcast_arrays(centre, size, shape, shape * variance)
+            yield self.from_numbers(*numbers), against
+
+    def prior_sizes(self) -> Iterator[tuple[float, float, Floats]]:
+        """λ and a of the priors of `priors_near`, and what speaks against each."""
+        for size, shape in product(MEAN_SIZES, SPREAD_SIZES):
             apart = np.log(size / PRIOR[1]), np.log(shape / PRIOR[2])
-            yield self.from_numbers(*numbers), 0.5 * (np.square(apart) / SIZE_SD**2).sum()
+            yield size, shape, 0.5 * (np.square(apart) / SIZE_SD**2).sum()
 
     def bounds(self) -> tuple[Floats, Floats]:
         """`BOUND` on both sides of the location: each (variable,)."""
@@ -321,9 +320,8 @@ class Gaussian(Family):
         value = log_between(*((end[:, 0] - m) / (s * error) for end in (low, high)))
         node = ndtri(np.clip(a + (b - a) * NODES, 1e-300, 1 - 1e-16))
         x = np.clip(m + s * error * node, low[:, 0], high[:, 0])
-        roots = (
-            np.cbrt(np.maximum(end[:, 1] - x * x, 0.0) / (s * s * spread)) for end in (low, high)
-        )
+        ratios = (np.maximum(end[:, 1] - x * x, 0.0) / (s * s * spread) for end in (low, high))
+        roots = map(np.cbrt, ratios)
         logs = log_between(*((root - 1 + 1 / (9 * shape)) * 3 * np.sqrt(shape) for root in roots))
         return np.asarray(value + logsumexp(logs, axis=0) - np.log(len(NODES)))
 

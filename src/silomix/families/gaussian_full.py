@@ -18,22 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln, multigammaln
 
-from silomix.families.derived import SIZE_SD
 from silomix.families.family import MOST_ROWS, drifting, worth
-from silomix.families.gaussian import (
-    LOG_2PI,
-    MEAN_SIZES,
-    PRIOR,
-    SMALLEST_B,
-    SMALLEST_GAMMA,
-    SPREAD_SIZES,
-    Gaussian,
-)
+from silomix.families.gaussian import LOG_2PI, PRIOR, SMALLEST_B, SMALLEST_GAMMA, Gaussian
 from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
 
 # of a correlation: the matrix must stay positive definite in single precision
@@ -154,10 +144,12 @@ class FullGaussian(Gaussian):
         m, _, _, covariances = self._matrices(parameters)
         precision = inverse(covariances)
         square = self.size * LOG_2PI + quadratic(precision, m) + log_det(covariances)
+        return self._natural(precision, m, square)
+
+    def _natural(self, precision: Floats, m: Floats, square: Floats) -> Floats:
         linear = np.einsum("...ij,...j->...i", precision, m)
-        return pack(
-            self._in_column(-0.5 * square), linear, -precision * (1.0 - 0.5 * np.eye(self.size))
-        )
+        halves = -precision * (1.0 - 0.5 * np.eye(self.size))
+        return pack(self._in_column(-0.5 * square), linear, halves)
 
     def moments(self, parameters: Reals) -> Floats:
         """E T(x): (..., statistic)."""
@@ -216,10 +208,7 @@ class FullGaussian(Gaussian):
         precision = v[..., None, None] * inverse(scale)
         logs = digamma(0.5 * (v[..., None] - np.arange(self.size))).sum(axis=-1) - log_det(scale)
         square = quadratic(precision, m) + self.size * (LOG_2PI - np.log(2.0) + 1.0 / size) - logs
-        linear = np.einsum("...ij,...j->...i", precision, m)
-        return pack(
-            self._in_column(-0.5 * square), linear, -precision * (1.0 - 0.5 * np.eye(self.size))
-        )
+        return self._natural(precision, m, square)
 
     def valid(self, statistics: Floats) -> Floats:
         """Sums that rows can have: differences of such sums need not be."""
@@ -303,7 +292,7 @@ class FullGaussian(Gaussian):
         """What is wrong with parameters from elsewhere; or ""."""
         _, s, correlations, _ = self._matrices(parameters)
         if not (s > 0).all():
-            return "has standard deviations that are not positive"
+            return f"has {self.spreads} that are not positive"
         if not (np.abs(correlations) <= 1).all():
             return "has correlations beyond one"
         fits = not together or (np.linalg.eigvalsh(correlations) > 0).all()
@@ -359,9 +348,8 @@ class FullGaussian(Gaussian):
         n, total, squares = self._sums(statistics)
         rows = np.maximum(n, 1.0)[..., None]
         mean = total / rows
-        scatter = positive(squares - rows[..., None] * outer(mean)) + 2 * PRIOR[3] * np.eye(
-            self.size
-        )
+        scatter = positive(squares - rows[..., None] * outer(mean))
+        scatter = scatter + 2 * PRIOR[3] * np.eye(self.size)
         return self._parameters(mean, scatter / (n[..., None, None] + 3.0))
 
     def spread(self, parameters: Floats) -> Floats:
@@ -374,10 +362,8 @@ class FullGaussian(Gaussian):
         centre = m.mean(axis=0)
         typical = (scale / (v - self.size + 1.0)[:, None, None]).mean(axis=0)
         ones = np.ones(self.size)
-        for size, shape in product(MEAN_SIZES, SPREAD_SIZES):
+        for size, shape, against in self.prior_sizes():
             degrees = 2.0 * shape + self.size - 1.0
-            apart = np.log(size / PRIOR[1]), np.log(shape / PRIOR[2])
-            against = 0.5 * (np.square(apart) / SIZE_SD**2).sum()
             squares = 2.0 * shape * typical + size * outer(centre)
             yield pack(degrees * ones, size * ones, size * centre, squares), against
 

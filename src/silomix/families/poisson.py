@@ -20,15 +20,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import bdtr, bdtrc, gammaincinv, gammaln, pdtrc
 
-from silomix.families.family import (
-    MOST_ROWS,
-    SMALLEST,
-    Family,
-    by_variable,
-    drifting,
-    flat,
-    log_between,
-)
+from silomix.families.family import MOST_ROWS, SMALLEST, Family, by_variable, drifting, flat
+from silomix.families.release_rounding import log_between
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
 

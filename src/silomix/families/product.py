@@ -15,15 +15,7 @@ import numpy as np
 
 from silomix.families import derived
 from silomix.families.categorical import Categorical, Levels, fractional
-from silomix.families.family import (
-    SMALLEST,
-    Family,
-    coordinate_counts,
-    hides,
-    leads,
-    parameter_counts,
-    together,
-)
+from silomix.families.family import SMALLEST, Family
 from silomix.families.gaussian import Gaussian
 from silomix.families.gaussian_full import FullGaussian
 from silomix.families.negative_binomial import NegativeBinomial
@@ -125,7 +117,7 @@ class Product:
     @cached_property
     def parameters(self) -> Ints:
         """Number of parameters of each variable: (variable,)."""
-        return np.concatenate([parameter_counts(block) for block in self.blocks])
+        return np.concatenate([derived.parameter_counts(block) for block in self.blocks])
 
     @cached_property
     def statistics(self) -> Ints:
@@ -135,12 +127,12 @@ class Product:
     @cached_property
     def conjugates(self) -> Ints:
         """Number of conjugate coordinates of each variable: (variable,)."""
-        return np.concatenate([coordinate_counts(block) for block in self.blocks])
+        return np.concatenate([derived.coordinate_counts(block) for block in self.blocks])
 
     @cached_property
     def leads(self) -> Bools:
         """Which variables have a κ of their own: (variable,)."""
-        return np.concatenate([leads(block) for block in self.blocks])
+        return np.concatenate([derived.leads(block) for block in self.blocks])
 
     @cached_property
     def starts(self) -> Ints:
@@ -208,7 +200,7 @@ class Product:
 
     # rows
     features = blockwise(Family.features, "x")
-    hides = blockwise(hides, "x", np.logical_or.reduce)
+    hides = blockwise(derived.hides, "x", np.logical_or.reduce)
     log_base = blockwise(Family.log_base, "x", total)
     log_density = blockwise(Family.log_density, "xp", total)
     complete = blockwise(Family.complete, "xp")
@@ -233,6 +225,7 @@ class Product:
     prior = blockwise(Family.prior)
     conjugate = blockwise(Family.conjugate, "s")
     log_normaliser = blockwise(Family.log_normaliser, "c")
+    log_evidence = derived.log_evidence
     expected_natural = blockwise(derived.expected_natural, "s")
     medians = blockwise(derived.medians, "c")
     fit = blockwise(Family.fit, "p")
@@ -242,7 +235,7 @@ class Product:
     score = blockwise(derived.score, "ps")
 
     # drift between silos
-    together = blockwise(together, "v")
+    together = blockwise(derived.together, "v")
     unrelated = blockwise(derived.unrelated, "s")
     discount = blockwise(derived.discount, "sv")
     log_remainder = blockwise(derived.log_remainder, "sv")
@@ -284,10 +277,6 @@ class Product:
         """Coordinates without those of each variable's last level: (..., coordinate)."""
         last = self.starts[1:] - 1
         return np.delete(self.coordinates(parameters), last[self.shares()[last]], axis=-1)
-
-    def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Log p(cells) up to log_base, the parameters integrated out: (..., variable)."""
-        return derived.log_evidence(self, statistics, prior)
 
     def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
         """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""

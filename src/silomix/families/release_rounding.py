@@ -18,13 +18,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.special import log_ndtr
 
-from silomix.families.categorical import shares_of
+from silomix.families.categorical import Levels, shares_of
 from silomix.kernels import rounded_counts
 from silomix.kernels.arrays import Bools, Codes, Floats, Ints, Rng
 
 if TYPE_CHECKING:
-    from silomix.families.categorical import Levels
     from silomix.study.policy import Policy
 
 # Of a step of half an octave, as a share of its upper end.
@@ -40,6 +40,8 @@ CERTAIN = 1e-9
 SAME = 1e-6
 # And a profile from the pool that it stands for.
 NEAR = 1e-9
+# Of a probability between two numbers that are nearly the same.
+TINY = 1e-15
 # Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
 # simulated silos and not derived.
 DOUBT_POWER = 3.0
@@ -57,6 +59,23 @@ class Deed(NamedTuple):
     changed: int
     result: str
     inside: str = ""
+
+
+class Unrounded(NamedTuple):
+    """A silo's clusters before the rules, small ones folded already.
+
+    Attributes
+    ----------
+    member : (row, cluster), over the draws of who belongs.
+    concentration : (cluster, variable), how many rows the draws are worth.
+    sizes : (cluster,), rows, as released.
+    known : (cluster, variable), cells, likewise, where they follow from other released numbers.
+    """
+
+    member: Floats
+    concentration: Floats
+    sizes: Ints
+    known: Ints | None
 
 
 class Rounded(NamedTuple):
@@ -214,16 +233,9 @@ def without_rare(
     return np.where(rare | certain[:, None], worth[:, None], drawn / np.maximum(known, 1.0))
 
 
-def disclose_counts(  # noqa: PLR0917
-    block: Levels,
-    cells: Codes,
-    member: Floats,
-    concentration: Floats,
-    sizes: Ints,
-    rules: Policy,
-    known: Ints | None = None,
-) -> Rounded:
+def disclose_counts(block: Levels, cells: Codes, clusters: Unrounded, rules: Policy) -> Rounded:
     """Apply a policy to level counts of one silo's clusters: see `disclosure.disclose`."""
+    member, concentration, sizes, known = clusters
     offsets, counts = block.offsets, whole_counts(cells, block.offsets, member)
     exact, mean = block.known(counts), shares_of(counts, offsets)
     worth = without_rare(cells, member, concentration, counts, offsets, rules)
@@ -372,3 +384,10 @@ def draw_behind_levels(block: Levels, said: Said, draws: int, rng: Rng) -> Float
         how = BURN_IN + BURN_IN_BY_SILO * len(given.worth), THIN, draws
         profile[:, first:last], _ = rounded_counts.draw_behind(given, block.beta, *how, rng)
     return profile
+
+
+def log_between(low: Floats, high: Floats) -> Floats:
+    """Log probability that a standard normal variable is between two values."""
+    upper = low > 0
+    a, b = np.where(upper, -high, low), np.where(upper, -low, high)
+    return np.asarray(log_ndtr(b) + np.log1p(-np.exp(np.minimum(log_ndtr(a) - log_ndtr(b), -TINY))))

@@ -22,26 +22,11 @@ import numpy as np
 from scipy.special import log_softmax, logsumexp, softmax
 
 from silomix.families.categorical import SMALLEST_GAMMA, SMALLEST_PROBABILITY
-from silomix.kernels import feature_rows, gibbs_sweep
+from silomix.kernels import feature_rows, gibbs_sweep, layout, likelihood
 from silomix.kernels.arrays import RowCounts, distinct_rows
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
-from silomix.kernels.layout import (
-    BLOCK,
-    KeptDraws,
-    Layout,
-    RowTable,
-    lay_out,
-    level_counts,
-    make_workspace,
-    row_table,
-)
-from silomix.kernels.likelihood import (
-    RowMembership,
-    expected_counts,
-    log_weights,
-    make_steps,
-    share_rows,
-)
+from silomix.kernels.layout import KeptDraws, Layout, RowTable
+from silomix.kernels.likelihood import RowMembership
 from silomix.kernels.reproducible import fold, ranges, split_work
 
 if TYPE_CHECKING:
@@ -74,7 +59,7 @@ class Rows:
     @property
     def prepared(self) -> Layout | Floats:
         """The form in which labels are drawn."""
-        return self.layout if self.family.is_categorical else self.features
+        return self.laid_out if self.family.is_categorical else self.features
 
     @cached_property
     def features(self) -> Floats:
@@ -103,11 +88,11 @@ class Rows:
         return self.family.log_base(self.shard)
 
     @cached_property
-    def layout(self) -> Layout:
+    def laid_out(self) -> Layout:
         """The rows as the compiled sweep reads them, where all variables are categories."""
         if isinstance(self.given, Layout):
             return self.given
-        return lay_out(self.shard.codes, self.shard.schema.sizes)
+        return layout.lay_out(self.shard.codes, self.shard.schema.sizes)
 
     @cached_property
     def distinct(self) -> RowCounts:
@@ -116,7 +101,7 @@ class Rows:
 
     @cached_property
     def _table(self) -> RowTable:
-        return row_table(*self.distinct, self.shard.schema.sizes)
+        return layout.row_table(*self.distinct, self.shard.schema.sizes)
 
     def draw_chain(
         self, key: int, log_weights: Floats, parameters: Floats, out: tuple[Bytes, Floats, Floats]
@@ -173,14 +158,14 @@ class Rows:
         kind: type = np.int64 if family.is_categorical else np.float64
         statistics: Array = np.zeros((chains, clusters, family.statistics.sum()), kind)
         members: Array = np.zeros((chains, clusters), kind)
-        likelihood = np.zeros(chains)
+        log_likelihood = np.zeros(chains)
         how = float(alpha), sweeps
         if family.is_categorical:
-            layout = self.layout
+            laid_out = self.laid_out
 
             def draw(first: int, last: int) -> None:
-                work, labels = make_workspace(layout, clusters), np.zeros(rows, np.uint8)
-                task, sums = (np.uint64(key), first, last), (statistics, members, likelihood)
+                work, labels = layout.make_workspace(laid_out, clusters), np.zeros(rows, np.uint8)
+                task, sums = (np.uint64(key), first, last), (statistics, members, log_likelihood)
                 gibbs_sweep.draw_given_parameters(
                     *task, work, labels, *how, weights, parameters, sums
                 )
@@ -193,15 +178,15 @@ class Rows:
                 own = labels, members[chain], statistics[chain]
                 logs = np.log(np.maximum(weights[chain], SMALLEST_GAMMA))
                 _, found = self.draw_chain(fold(below, LABELS), logs, parameters[chain], own)
-                likelihood[chain] = likelihood[chain] if sweep else found
+                log_likelihood[chain] = log_likelihood[chain] if sweep else found
                 if alpha > 0.0:
                     weights[chain] = draw_weights(alpha + members[chain], stream(below, PARAMETERS))
         else:
             natural, _ = feature_rows.in_vectors(family.columns(parameters), weights)
             task = self.features, natural, (np.uint64(key), *how), weights
-            out = likelihood, members, statistics
+            out = log_likelihood, members, statistics
             split_work(chains, threads, partial(feature_rows.draw_chains, *task, out))
-        return statistics, members, weights, likelihood + self.log_base.sum()
+        return statistics, members, weights, log_likelihood + self.log_base.sum()
 
     def expected(
         self, weights: Floats, parameters: Floats, threads: int = 1
@@ -217,7 +202,7 @@ class Rows:
         log_likelihood : (draw,); members : (draw, cluster); statistics : (draw, cluster, statistic)
         """
         if self.family.is_categorical:
-            return expected_counts(weights, parameters, self._table, threads)
+            return likelihood.expected_counts(weights, parameters, self._table, threads)
         logs, natural = np.log(weights), self.family.columns(parameters)
         found = feature_rows.expected_sums(self.visible, natural, logs, threads)
         value, members, statistics = found
@@ -244,8 +229,9 @@ class Rows:
         parameters : (draw, cluster, parameter)
         """
         if self.family.is_categorical:
-            steps = make_steps(weights, parameters, self.shard.schema.offsets)
-            return share_rows(self.shard.codes, steps, log_weights(weights), threads)
+            steps = likelihood.make_steps(weights, parameters, self.shard.schema.offsets)
+            tiles = likelihood.log_weights(weights)
+            return likelihood.share_rows(self.shard.codes, steps, tiles, threads)
         logs = np.log(np.maximum(weights.astype(np.float64), SMALLEST_PROBABILITY))
         natural, rows = self.family.columns(parameters), self.shard.rows
         found = feature_rows.share_features(self.visible, natural, logs, threads)
@@ -264,7 +250,7 @@ class Rows:
     def sum_statistics(self, labels: Ints, clusters: int) -> Array:
         """Sums of the rows of each label: (cluster, statistic)."""
         if self.family.is_categorical:
-            return level_counts(self.shard.codes, self.shard.schema.sizes, labels, clusters)
+            return layout.level_counts(self.shard.codes, self.shard.schema.sizes, labels, clusters)
         if self.family.always_hides:
             return self.family.settle(self.shard, self.features, np.eye(clusters)[labels])
         members, sums = np.zeros(clusters), np.zeros((clusters, self.features.shape[1]))
@@ -327,7 +313,7 @@ class CategoryChain:
     def __init__(self, plan: Plan, key: int, labels: Bytes, threads: int) -> None:
         self.plan, self.key, self.labels = plan, key, labels.copy()
         self.state = self.labels
-        self.work = make_workspace(plan.rows.layout, plan.components, threads)
+        self.work = layout.make_workspace(plan.rows.laid_out, plan.components, threads)
         gibbs_sweep.count(self.work, labels)
 
     @staticmethod
@@ -356,7 +342,7 @@ class CategoryChain:
             due_at = sweeps[0], sweeps[-1], when.burn_in, when.thin
             gibbs_sweep.run(np.uint64(self.key), *due_at, work, *prior, labels, kept)
             return
-        bounds = ranges(len(labels), len(work.exact), BLOCK)
+        bounds = ranges(len(labels), len(work.exact), layout.BLOCK)
         for sweep in sweeps:
             late = sweep - when.burn_in
             due = late > 0 and late % when.thin == 0

@@ -31,7 +31,7 @@ import numpy as np
 from scipy.special import gammaln, stdtrit
 
 from silomix.families.derived import slopes_of_evidence
-from silomix.families.family import by_variable, flat, split, worth
+from silomix.families.family import Family, by_variable, flat, split, worth
 from silomix.families.gaussian import LOG_2PI, PRIOR, Gaussian
 from silomix.kernels.arrays import Floats, Ints, Reals, Rng
 
@@ -54,7 +54,9 @@ class StudentT(Gaussian):
     statistic_words = ("n", "Σv", "Σw", "Σh", "Σwx", "Σwx²")
     always_hides = True
     has_rules = False
+    spreads = "scales"
     spread_worth = OF_SCALE / OF_MEAN
+    conjugate = Family.conjugate
     expected_natural = slopes_of_evidence
 
     def sums(self, statistics: Reals) -> tuple[Floats, Floats, Floats, Floats]:
@@ -66,10 +68,6 @@ class StudentT(Gaussian):
         """Statistics of rows that stand in for draws, with these sums but for n."""
         rows = w / OF_MEAN
         return flat(rows, rows, rows, rows, total / OF_MEAN, square / OF_MEAN)
-
-    def conjugate(self, statistics: Floats) -> Floats:
-        """Sums, which χ has the columns of."""
-        return statistics
 
     def parts(self, posterior: Reals) -> tuple[Floats, ...]:
         """χ in parts: Σv, Σw, Σwx and Σwx², in normal rows."""
@@ -155,12 +153,6 @@ class StudentT(Gaussian):
         """Sums of the fewer rows that say as much of the shared parameters."""
         part = worth(self.sums(statistics)[1], kappa)
         return np.asarray(statistics * np.repeat(part, self.statistics, axis=-1))
-
-    def problems(self, parameters: Reals, *, together: bool = True) -> str:
-        """What is wrong with parameters from elsewhere; or ""."""
-        return (
-            super().problems(parameters, together=together).replace("standard deviations", "scales")
-        )
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Log of Bhattacharyya's coefficient of two clusters: (..., variable).

@@ -23,6 +23,8 @@ from silomix.kernels.vector_instructions import DOUBLE_LANES, add_products, expo
 Labelled = tuple[Bytes, Floats, Floats]
 # and by draw: log-likelihood, (draw,); members, (draw, cluster); statistics
 ByDraw = tuple[Floats, Floats, Floats]
+# membership, (row, cluster), and log density, (row,)
+ByRow = tuple[Floats, Floats]
 # room for scores, masses and totals of the rows that are weighed together, see `_weigh`
 Room = tuple[Floats, Floats, Floats]
 # how chains are sampled: key, concentration of the weights, sweeps
@@ -208,12 +210,7 @@ def expected_sums(
 
 @kernel
 def _share(
-    features: Floats,
-    natural: Floats,
-    log_weights: Floats,
-    out: tuple[Floats, Floats],
-    begin: int,
-    end: int,
+    features: Floats, natural: Floats, log_weights: Floats, out: ByRow, begin: int, end: int
 ) -> None:
     membership, log_density = out
     draws, width = log_weights.shape

@@ -289,10 +289,9 @@ def _grow(current: Ints | None, column: Codes, size: int) -> Step:
     A parent never has a larger code than its children, which lets the table grow in place.
     """
     wide = column.astype(np.int64) if current is None else current * (size + 1) + column
-    occurring = np.flatnonzero(np.bincount(wide))
-    renumber = np.zeros(int(occurring[-1]) + 1, dtype=np.int64)
-    renumber[occurring] = np.arange(len(occurring))
-    return Step(code=renumber[wide], parent=occurring // (size + 1), level=occurring % (size + 1))
+    occurs = np.bincount(wide) > 0
+    parent, level = np.divmod(np.flatnonzero(occurs), size + 1)
+    return Step((occurs.cumsum() - 1)[wide], parent, level)
 
 
 class RowTable(NamedTuple):

@@ -397,5 +397,4 @@ def add_membership(
                 membership[row, cluster] += share
     for row in range(rows):
         log_density[row] = highest[row] + math.log(density[row] / steps.draws)
-        for cluster in range(clusters):
-            membership[row, cluster] /= steps.draws
+        membership[row] /= steps.draws

@@ -12,17 +12,15 @@ the cache of `gibbs_sweep` too.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 U64 = np.uint64
 MASK = 2**64 - 1

@@ -100,8 +100,7 @@ def draw_log_profile(counts: Floats, worth: Floats, beta: float, logs: Floats, r
             shape += worth[s] * counts[s, k]
         logs[k] = max(rng.standard_gamma(shape), 1e-300)
         total += logs[k]
-    for k in range(logs.size):
-        logs[k] = math.log(logs[k] / total)
+    logs[:] = np.log(logs / total)
 
 
 @njit(cache=True, nogil=True)

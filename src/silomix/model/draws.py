@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.model.schema import PooledModel
+from silomix.model.schema import PooledModel, Prior, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Bools, Bytes, Floats, Ints, Reals, Singles
-    from silomix.model.schema import Prior, Shard
 
 
 # Minimum sweeps before a silo checks whether its chains agree. With half as many, the six simulated

@@ -229,10 +229,8 @@ def _codes(name: str, labels: ArrayLike) -> Ints:
     codes = pd.factorize(_column(name, labels))[0].astype(np.int64)
     missing = np.flatnonzero(codes < 0)
     if missing.size:
-        where = (
-            f"in {missing.size} of {len(codes)} rows, the first of them row {missing[0]} (from 0)"
-        )
-        raise DataError(f"{name} has no label {where}; drop those rows from both partitions")
+        first = f"the first of them row {missing[0]} (from 0); drop those rows from both partitions"
+        raise DataError(f"{name} has no label in {missing.size} of {len(codes)} rows, {first}")
     return codes
 
 

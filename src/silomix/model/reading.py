@@ -184,12 +184,10 @@ def _check_header(header: list[str], separator: str) -> None:
     for sign in SIGNS:
         if len(header) == 1 and sign != separator and sign in header[0]:
             # a file without a line of names has cells in its place, here and below
-            problem = (
-                f"has one column{cell(f', {header[0][:40]!r},')} and looks separated by {sign!r}"
-            )
-            raise DataError(
-                f"{problem}, but its lines differ in their number of columns: correct them"
-            )
+            name = cell(f", {header[0][:40]!r},")
+            problem = f"has one column{name} and looks separated by {sign!r}"
+            advice = "but its lines differ in their number of columns: correct them"
+            raise DataError(f"{problem}, {advice}")
     repeated = [name for name, times in Counter(header).items() if name and times > 1]
     if repeated:
         names = cell(f"{repeated} appear", "appear")

@@ -10,37 +10,7 @@ import numpy as np
 
 from silomix.errors import DataError, DataWarning, SettingsError, cell, warn
 from silomix.families import KINDS
-from silomix.model.columns import (
-    MOST_LEVELS,
-    SPIKE_LEVELS,
-    cut_variable,
-    declared_words,
-    find_spike,
-    folded,
-    guess_kind,
-    guess_told,
-    in_units,
-    level_cells,
-    like_missing,
-    number_variable,
-    numbers_and_words,
-    suspect,
-    warn_of,
-)
-from silomix.model.reading import (
-    NUMBER,
-    Cells,
-    Table,
-    check_columns,
-    choose_variables,
-    declared_levels,
-    find_column,
-    missing_texts,
-    read_cells,
-    read_numbers,
-    read_table,
-    spell,
-)
+from silomix.model import columns, reading
 from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Shard, Variable
 from silomix.model.sentences import (
     MOST_LISTED,
@@ -60,7 +30,7 @@ if TYPE_CHECKING:
     import narwhals as nw
 
     from silomix.kernels.arrays import Ints
-    from silomix.model.reading import Table
+    from silomix.model.reading import Cells, Table
 
 T = TypeVar("T")
 
@@ -112,11 +82,11 @@ def expand(table: Table, frequency: str | None, *, where: str = "the table") -> 
 
     That column is dropped; a row with a count of zero disappears.
     """
-    frame = read_table(table)
+    frame = reading.read_table(table)
     if frequency is None:
         return frame
     label = f"{where}: column {frequency!r}"
-    cells = read_cells(find_column(frame, frequency, where=where), label)
+    cells = reading.read_cells(reading.find_column(frame, frequency, where=where), label)
     is_count = np.array([text.isdecimal() for text in cells.texts] + [False])
     invalid = np.flatnonzero(~is_count[cells.codes])
     if invalid.size:
@@ -172,32 +142,39 @@ def infer_schema(
     where : how messages refer to the table.
     """
     one_of("missing", missing, ("marginalise", "level"))
-    frame = read_table(table)
-    names = choose_variables(frame, variables, exclude, silos=silo, where=where)
+    frame = reading.read_table(table)
+    names = reading.choose_variables(frame, variables, exclude, silos=silo, where=where)
     _check_rows(frame, 2, where)
     kinds = {str(name): word for name, word in check_mapping("kinds", kinds, "column").items()}
     bins = {str(name): count for name, count in check_mapping("bins", bins, "column").items()}
-    _check_declared(kinds, bins, names)
-    blanks = missing_texts(na_values, frame.columns)
+    _check_declared(kinds, bins, names, where)
+    blanks = reading.missing_texts(na_values, frame.columns)
     inferred: list[Variable] = []
     odd: dict[str, dict[str, str]] = {}
 
     def infer(name: str) -> None:
-        declared, blank = (kinds.get(name), bins.get(name)), blanks[name]
-        options: Any = {"missing": missing, "blanks": blank, "label": f"{where}: column {name!r}"}
-        new, odd[name] = _infer_column(frame, name, *declared, **options)
-        inferred.extend(replace(variable, na_values=blank) for variable in new)
+        column, label = frame.get_column(name), f"{where}: column {name!r}"
+        cells = reading.read_cells(column, label, blanks[name])
+        levels = reading.declared_levels(frame, name, blanks[name])
+        if name in bins:
+            numbers = reading.read_numbers(cells, label)
+            new = [columns.cut_variable(numbers, name, bins[name], label)]
+        else:
+            new = _infer_column(column, cells, levels, kinds.get(name), label)
+        is_number = name in bins or not KINDS[new[-1].kind].has_levels
+        is_guess = levels is None and name not in kinds
+        odd[name] = columns.suspect(name, cells, is_number=is_number, is_guess=is_guess)
+        if missing == "level":
+            odd[name].pop("ticks", None)
+        full = [_with_missing(variable, cells, missing) for variable in new]
+        inferred.extend(replace(variable, na_values=blanks[name]) for variable in full)
 
     try:
         _for_each(infer, names)
     finally:  # with the errors, so that all can be put right at once
-        warn_of(odd, where)
+        columns.warn_of(odd, where)
     inferred.sort(key=lambda variable: list(KINDS).index(variable.kind))
-    if list(kinds.values()).count("gaussian-full") == 1:
-        text = f"{where}: a single column is 'gaussian-full', which is the same as 'gaussian'"
-        _warn(f"{text}; declare it as 'gaussian', whose sums a policy can round, or add another")
-    guess = guess_told(inferred, kinds, "kinds")
-    if guess:
+    if guess := columns.guess_told(inferred, kinds, "kinds"):
         logger.info(guess)
     return Schema(tuple(inferred), missing)
 
@@ -230,8 +207,8 @@ def encode(
             "sampled elsewhere, but not the model of a row. Compute P(cluster | row) with the "
             "density of your own model, at posterior.weights and posterior.parameters"
         )
-    frame = read_table(table)
-    check_columns([v.column for v in schema.variables], frame.columns, where)
+    frame = reading.read_table(table)
+    reading.check_columns([v.column for v in schema.variables], frame.columns, where)
     _check_rows(frame, 1, where)
     kind = np.min_scalar_type(int(schema.sizes.max(initial=0)))
     codes = np.empty((len(frame), len(schema.categories)), dtype=kind)
@@ -241,16 +218,17 @@ def encode(
     def read(numbered: tuple[int, Variable]) -> None:
         place, variable = numbered
         label = f"{where}: column {variable.column!r}"
-        cells = read_cells(frame.get_column(variable.column), label, variable.na_values)
+        cells = reading.read_cells(frame.get_column(variable.column), label, variable.na_values)
         if variable.levels:
-            cells = level_cells(cells, variable, label)
+            cells = columns.level_cells(cells, variable, label)
             codes[:, place] = _level_codes(cells, variable, schema.missing, label, advice)
             return
         if cells.missing.all():
             _warn_missing_in_full(label)
-        if look_for_codes and (clause := like_missing(variable.column, cells, is_number=True)):
+        clause = columns.like_missing(variable.column, cells, is_number=True)
+        if look_for_codes and clause:
             odd[variable.column] = clause
-        numbers[:, place] = in_units(read_numbers(cells, label), variable, label)
+        numbers[:, place] = columns.in_units(reading.read_numbers(cells, label), variable, label)
 
     _for_each(read, [*enumerate(schema.categories), *enumerate(schema.numbers)])
     if odd:
@@ -274,7 +252,7 @@ def _for_each(read: Callable[[T], None], items: Iterable[T]) -> None:
 
 
 def _check_declared(
-    kinds: Mapping[str, str], bins: Mapping[str, int], names: Sequence[str]
+    kinds: Mapping[str, str], bins: Mapping[str, int], names: Sequence[str], where: str
 ) -> None:
     for setting, declared in {"kinds": kinds, "bins": bins}.items():
         for name in declared:
@@ -283,7 +261,10 @@ def _check_declared(
                 text = f"{{{setting}}} names {name!r}, which is not among the variables{hint}"
                 raise SettingsError(text, **{setting: None})
     for name, word in kinds.items():
-        one_of("kinds", word, declared_words(), f" of {name!r}")
+        one_of("kinds", word, columns.declared_words(), f" of {name!r}")
+    if list(kinds.values()).count("gaussian-full") == 1:
+        text = f"{where}: a single column is 'gaussian-full', which is the same as 'gaussian'"
+        _warn(f"{text}; declare it as 'gaussian', whose sums a policy can round, or add another")
     for name, count in bins.items():
         at_least("bins", count, 2)
         if kinds.get(name, "categorical") != "categorical":
@@ -292,49 +273,35 @@ def _check_declared(
 
 
 def _infer_column(
-    frame: Any,
-    name: str,
-    word: str | None,
-    bins: int | None,
-    *,
-    missing: Missing,
-    blanks: tuple[str, ...],
-    label: str,
-) -> tuple[list[Variable], dict[str, str]]:
-    """Variable of a column, two where a spike is split off, and the column's problems.
+    column: Any, cells: Cells, levels: list[str] | None, word: str | None, label: str
+) -> list[Variable]:
+    """Variable of a column, two where a spike is split off.
 
-    `word` is the declared kind; None if the cells decide.
+    `levels` are those that its type declares, `word` is the declared kind; without, cells decide.
     """
-    column, levels = frame.get_column(name), declared_levels(frame, name, blanks)
-    cells = read_cells(column, label, blanks)
-    is_guess = word is None and levels is None
-    if is_guess and bins is None:
-        word = guess_kind(column, cells, label)
-    if bins is not None:
-        inferred = [cut_variable(read_numbers(cells, label), name, bins, label)]
-    elif word is None or KINDS[declared_words()[word][0]].has_levels:
+    name, is_guess = column.name, word is None and levels is None
+    if is_guess:
+        word = columns.guess_kind(column, cells, label)
+    if word is None or KINDS[columns.declared_words()[word][0]].has_levels:
         if is_guess:
             _check_countable(cells, label)
         inferred = [Variable(name, _infer_levels(cells, levels, label), word or "categorical")]
     else:
-        values = read_numbers(cells, label)
-        spike = find_spike(values) if is_guess else None
-        rest = number_variable(np.where(values == spike, np.nan, values), name, word, label)
+        values = reading.read_numbers(cells, label)
+        spike = columns.find_spike(values) if is_guess else None
+        rest = columns.number_variable(np.where(values == spike, np.nan, values), name, word, label)
         inferred = [replace(rest, spike=spike)]
         if spike is not None:
-            twin = Variable(f"{name} is {spell(spike)}", SPIKE_LEVELS, spike=spike, source=name)
+            indicator = f"{name} is {reading.spell(spike)}"
+            twin = Variable(indicator, columns.SPIKE_LEVELS, spike=spike, source=name)
             inferred.insert(0, twin)
-    is_number = bins is not None or not KINDS[inferred[-1].kind].has_levels
-    odd = suspect(name, cells, is_number=is_number, is_guess=is_guess)
-    if missing == "level":
-        odd.pop("ticks", None)
-    return [_with_missing(variable, cells, missing) for variable in inferred], odd
+    return inferred
 
 
 def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple[str, ...]:
     levels = declared
     if levels is None:
-        numbers = all(map(NUMBER.fullmatch, cells.texts))
+        numbers = all(map(reading.NUMBER.fullmatch, cells.texts))
         levels = sorted(cells.texts)
         levels = sorted(levels, key=float) if numbers else levels
     blank = next((level for level in levels if not level.strip()), None)
@@ -390,7 +357,7 @@ def _level_codes(
 def _unseen_level(cells: Cells, place: int, levels: Iterable[str]) -> str:
     """Description of a text that is not a level: the similar level, and its row."""
     text = cells.texts[place]
-    twin = next((level for level in levels if folded(level) == folded(text)), None)
+    twin = next((level for level in levels if columns.folded(level) == columns.folded(text)), None)
     hint = "" if twin is None else f" (did you mean {twin!r}?)"
     return f"{text!r}{hint} in data row {np.argmax(cells.codes == place) + 1}"
 
@@ -406,14 +373,14 @@ def _check_rows(frame: nw.DataFrame[Any], least: int, where: str) -> None:
 
 def _check_countable(cells: Cells, label: str) -> None:
     """Refuse a column of identifiers, or of numbers among words, rather than levels."""
-    numbers, words = numbers_and_words(cells.texts)
+    numbers, words = columns.numbers_and_words(cells.texts)
     advice = "leave it out with {exclude}, or declare its levels in a {schema}"
-    if len(numbers) > MOST_LEVELS:
+    if len(numbers) > columns.MOST_LEVELS:
         problem = f"{len(numbers)} distinct numbers, such as {quoted(numbers[:3])}"
         cure = "write its numbers with a decimal point"
         cure = f"give {{na_values}} for cells such as {words[0]!r}" if words else cure
         advice = f"looks continuous: {cure}, {advice}"
-    elif MOST_LEVELS < len(cells.texts) == np.count_nonzero(~cells.missing):
+    elif columns.MOST_LEVELS < len(cells.texts) == np.count_nonzero(~cells.missing):
         problem = f"{len(cells.texts)} texts, all different, such as {quoted(cells.texts[:3])}"
         advice = f"looks like an identifier: name it with {{id}} of fit, or {advice}"
     else:

@@ -12,20 +12,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from silomix.study.methods import (
-    AGGREGATIONS,
-    MATCHINGS,
-    SOLVERS,
-    Aggregation,
-    Asked,
-    Count,
-    Matching,
-    Positive,
-    Solver,
-)
+from silomix.study import methods
 
 
-class Hungarian(Matching):
+class Hungarian(methods.Matching):
     """Matches clusters one to one with those of a reference silo.
 
     Examples
@@ -39,7 +29,7 @@ class Hungarian(Matching):
     method: Literal["hungarian"] = "hungarian"
 
 
-class Divergence(Matching):
+class Divergence(methods.Matching):
     """Matches each silo in turn to a running reference, at a cost computed on its own rows.
 
     Attributes
@@ -56,17 +46,17 @@ class Divergence(Matching):
     """
 
     method: Literal["divergence"] = "divergence"
-    restarts: Count = 1
+    restarts: methods.Count = 1
     start: Literal["first", "most-informative"] = "first"
     reference: Literal["mean", "precision"] = "mean"
 
-    def asks(self, silos: int) -> Asked:
+    def asks(self, silos: int) -> methods.Asked:
         """Question of each silo but the first, in each of the orders."""
         words = "how well the clusters of others fit its rows"
-        return Asked(("DivergenceCost",), words, self.restarts * (silos - 1))
+        return methods.Asked(("DivergenceCost",), words, self.restarts * (silos - 1))
 
 
-class Ball(Matching):
+class Ball(methods.Matching):
     """Connects clusters whose profiles are closer than a radius.
 
     Attributes
@@ -84,23 +74,23 @@ class Ball(Matching):
     known_clusters: ClassVar = {"exponent": 0.5}
 
     method: Literal["ball"] = "ball"
-    exponent: Positive = 0.25
-    radius: Positive | None = None
+    exponent: methods.Positive = 0.25
+    radius: methods.Positive | None = None
 
 
-class Cmc(Aggregation):
+class Cmc(methods.Aggregation):
     """Makes weighted means of the draws, with weights by inverse variance."""
 
     method: Literal["cmc"] = "cmc"
 
 
-class Uniform(Aggregation):
+class Uniform(methods.Aggregation):
     """Makes means of the draws, in which all silos with a cluster count alike."""
 
     method: Literal["uniform"] = "uniform"
 
 
-class Psgd(Solver):
+class Psgd(methods.Solver):
     """Projected stochastic gradient, as in Fendler et al. (2026).
 
     Attributes
@@ -117,11 +107,11 @@ class Psgd(Solver):
     from_sizes: ClassVar = False
 
     method: Literal["psgd"] = "psgd"
-    steps: Count = 1000
-    tolerance: Positive = 0.1
+    steps: methods.Count = 1000
+    tolerance: methods.Positive = 0.1
 
 
-class FewRounds(Solver):
+class FewRounds(methods.Solver):
     """Many starting points that travel together, for silos that can answer only a few times.
 
     Attributes
@@ -137,8 +127,8 @@ class FewRounds(Solver):
     """
 
     method: Literal["few-rounds"] = "few-rounds"
-    rounds: Count = 10
-    starts: Count = 300
+    rounds: methods.Count = 10
+    starts: methods.Count = 300
 
     @property
     def exchanges(self) -> int:
@@ -146,10 +136,10 @@ class FewRounds(Solver):
         return self.rounds
 
 
-MATCHINGS.register(Hungarian, "silomix.paper.variants:hungarian_groups")
-MATCHINGS.register(Divergence, "silomix.paper.variants:divergence_groups")
-MATCHINGS.register(Ball, "silomix.paper.variants:ball_groups")
-AGGREGATIONS.register(Cmc, "silomix.paper.variants:by_inverse_variance")
-AGGREGATIONS.register(Uniform, "silomix.paper.variants:alike")
-SOLVERS.register(Psgd, "silomix.paper.variants:psgd")
-SOLVERS.register(FewRounds, "silomix.paper.variants:few_rounds")
+methods.MATCHINGS.register(Hungarian, "silomix.paper.variants:hungarian_groups")
+methods.MATCHINGS.register(Divergence, "silomix.paper.variants:divergence_groups")
+methods.MATCHINGS.register(Ball, "silomix.paper.variants:ball_groups")
+methods.AGGREGATIONS.register(Cmc, "silomix.paper.variants:by_inverse_variance")
+methods.AGGREGATIONS.register(Uniform, "silomix.paper.variants:alike")
+methods.SOLVERS.register(Psgd, "silomix.paper.variants:psgd")
+methods.SOLVERS.register(FewRounds, "silomix.paper.variants:few_rounds")

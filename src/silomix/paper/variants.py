@@ -29,16 +29,15 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
-from silomix.coordinator.aggregation import Solution
-from silomix.coordinator.aggregation.objective import TINY, Evaluation, evaluate, project, split
-from silomix.errors import PolicyRefusal, StudyMismatch
+from silomix.coordinator.aggregation import Aggregated, AggregationProblem, Solution
+from silomix.coordinator.aggregation import objective as elbo
+from silomix.errors import StudyMismatch
 from silomix.messages import DivergenceCost, DivergenceReply, Release, Silos
 from silomix.messages.released_draws import padded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from silomix.coordinator.aggregation import Aggregated, AggregationProblem
     from silomix.coordinator.aggregation.objective import Objective
     from silomix.coordinator.matching import MatchingProblem
     from silomix.families.product import Product
@@ -129,13 +128,9 @@ def divergence_groups(problem: MatchingProblem, settings: Divergence) -> Ints:
     settings : restarts and start; the silos, which make the reference, look at the rest.
     """
     releases, silos = problem.releases, problem.silos
-    for release in releases:
-        if not release.policy["exchanges"]["divergence"]:
-            raise PolicyRefusal(
-                f"{release.silo}: its policy does not let its release be shown to other silos, nor "
-                'other clusters be compared with its rows, as the matching "divergence" needs; '
-                "choose another matching, or let the policy's owner allow exchanges.divergence"
-            )
+    needs = 'as the matching "divergence" needs; choose another matching'
+    why = f"nor other clusters be compared with its rows, {needs}"
+    elbo.check_exchange(releases, "divergence", why)
     tried = enumerate(orders(problem, settings))
     runs = [match_in_order(releases, order, silos, number) for number, order in tried]
     return min(runs, key=lambda run: run[1])[0]
@@ -292,7 +287,7 @@ def psgd(objective: Objective, starts: Floats, settings: Psgd, floor: float, rng
     ]
 
     def direction(points: Floats) -> Floats:
-        return evaluate(parts[rng.integers(len(parts))], points).gradient
+        return elbo.evaluate(parts[rng.integers(len(parts))], points).gradient
 
     return _ascend(objective, starts, floor, settings.steps, settings.tolerance, direction)
 
@@ -315,16 +310,16 @@ def _ascend(
     `way` gives the direction up from points; the gradient there where there is none.
     """
     held = objective.held
-    points = project(starts, held, floor)
-    here = evaluate(objective, points)
+    points = elbo.project(starts, held, floor)
+    here = elbo.evaluate(objective, points)
     lengths = np.tile(0.5 / held.sum(axis=0), (len(points), 1))
     traces = [[float(value)] for value in here.value]
     moving = np.arange(len(points))
     for _ in range(steps):
-        at = Evaluation(here.value[moving], here.gradient[moving])
+        at = elbo.Evaluation(here.value[moving], here.gradient[moving])
         ways = way(points[moving]) if way else at.gradient
-        tried = project(points[moving] + _step(ways, lengths[moving], held), held, floor)
-        there = evaluate(objective, tried)
+        tried = elbo.project(points[moving] + _step(ways, lengths[moving], held), held, floor)
+        there = elbo.evaluate(objective, tried)
         better = there.value > at.value
         lengths[moving] *= _factors(at.gradient, there.gradient, held, better)
         gains = np.where(better, there.value - at.value, np.inf)
@@ -339,7 +334,7 @@ def _ascend(
             break
     best = int(here.value.argmax())
     value, made, rests = float(here.value[best]), sum(map(len, traces)), best not in moving
-    return Solution(*split(points[best]), value, np.array(traces[best]), made, rests)
+    return Solution(*elbo.split(points[best]), value, np.array(traces[best]), made, rests)
 
 
 def _along(gradient: Floats, held: Bools) -> Floats:
@@ -352,7 +347,7 @@ def _step(ways: Floats, lengths: Floats, held: Bools) -> Floats:
     """Steps (start, silo, block) along the gradients, of these lengths (start, block)."""
     along = _along(ways, held)
     norms = np.linalg.norm(along, axis=-2, keepdims=True)
-    return lengths[:, None, :] * along / np.maximum(norms, TINY)
+    return lengths[:, None, :] * along / np.maximum(norms, elbo.TINY)
 
 
 def _factors(before: Floats, after: Floats, held: Bools, better: Bools) -> Floats:

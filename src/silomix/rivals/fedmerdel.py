@@ -204,9 +204,8 @@ class Levels(NamedTuple):
 
     def evidence(self, counts: Floats) -> Floats:
         """Log evidence ln p(cells), probabilities integrated out: (...,) from (..., level)."""
-        totals, sizes = (
-            np.add.reduceat(n, self.offsets[:-1], axis=-1) for n in (counts, self.prior)
-        )
+        totals = np.add.reduceat(counts, self.offsets[:-1], axis=-1)
+        sizes = np.add.reduceat(self.prior, self.offsets[:-1])
         rise = gammaln(self.prior + counts) - gammaln(self.prior)
         fall = gammaln(sizes + totals) - gammaln(sizes)
         return np.asarray(rise.sum(axis=-1) - fall.sum(axis=-1))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from silomix.errors import PolicyRefusal
-from silomix.families.family import parameter_counts
+from silomix.families.derived import parameter_counts
 from silomix.families.release_rounding import round_counts
 from silomix.messages import AssignRows, LogLikelihood, PolishRound
 from silomix.silo.sampler import STARTING_SWEEPS, TIMES_AS_MANY

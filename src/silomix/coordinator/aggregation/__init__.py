@@ -200,9 +200,8 @@ def maximise(objective: elbo.Objective, by_size: Floats, settings: Vcmc, seed: i
     by_size : (silo, block), from `size_weights`.
     """
     solver = settings.solver
-    rng, steps = (
-        np.random.default_rng([seed, MATCHED_STREAM, branch]) for branch in (STARTS, STEPS)
-    )
+    rng = np.random.default_rng([seed, MATCHED_STREAM, STARTS])
+    steps = np.random.default_rng([seed, MATCHED_STREAM, STEPS])
     sized = by_size[None][: int(solver.from_sizes)]
     others = elbo.hypercube(solver.starts - len(sized), objective.held, rng)
     starts = np.concatenate([sized, others])

@@ -44,10 +44,10 @@ from silomix.messages import CountDistinctRows, LogLikelihood, LogLikelihoodRepl
 from silomix.messages.released_draws import mean_log_likelihood, mix, mix_gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from silomix.families.product import Product
-    from silomix.messages import DistinctRows, ShareReleases, Silos
+    from silomix.messages import DistinctRows, Release, ShareReleases, Silos
     from silomix.messages.released_draws import Expected
     from silomix.model.draws import MatchedDraws
 
@@ -138,11 +138,9 @@ def determinant_factors(objective: Objective) -> Floats:
     silos, clusters = objective.matched.held.shape
     family = objective.family
     if objective.log_determinant == "literal":
-        return np.concatenate(
-            [[clusters / silos], np.full(clusters, family.parameters.sum() / silos)]
-        )
+        return np.append(clusters / silos, np.full(clusters, family.parameters.sum() / silos))
     holders = objective.matched.held.sum(axis=0)
-    return np.concatenate([[(clusters - 1) / silos], family.free / holders])
+    return np.append((clusters - 1) / silos, family.free / holders)
 
 
 def contingency(silos: Silos, family: Product, threads: int = 1) -> Oracle:
@@ -197,13 +195,8 @@ def federated(silos: Silos, share: ShareReleases) -> Oracle:
 
     The silos are shown the releases once; the questions then carry points alone.
     """
-    for release in share.releases:
-        if not release.policy["exchanges"]["sharing"]:
-            raise PolicyRefusal(
-                f"{release.silo}: its policy does not let its release be shown to the other silos, "
-                'which the federated oracle needs; choose aggregation "product", "cmc" or '
-                '"uniform", or let the policy\'s owner allow exchanges.sharing'
-            )
+    why = 'which the federated oracle needs; choose aggregation "product", "cmc" or "uniform"'
+    check_exchange(share.releases, "sharing", why)
     silos.ask(share)
 
     def ask(
@@ -213,13 +206,18 @@ def federated(silos: Silos, share: ShareReleases) -> Oracle:
         query = LogLikelihood(share.key, first, last, weights, profiles)
         replies: Mapping[str, LogLikelihoodReply] = silos.ask(query)
         ordered = [replies[name] for name in silos.names]
-        return LogLikelihoodReply(
-            np.sum([reply.value for reply in ordered], axis=0),
-            np.sum([reply.weights for reply in ordered], axis=0),
-            np.sum([reply.profiles for reply in ordered], axis=0),
-        )
+        parts = zip(*(vars(reply).values() for reply in ordered), strict=True)
+        return LogLikelihoodReply(*(np.sum(part, axis=0) for part in parts))
 
     return ask
+
+
+def check_exchange(releases: Sequence[Release], kind: str, why: str) -> None:
+    """Refuse an exchange that the policy of a silo does not allow."""
+    for release in releases:
+        if not release.policy["exchanges"][kind]:
+            text = f"{release.silo}: its policy does not let its release be shown to other silos"
+            raise PolicyRefusal(f"{text}, {why}, or let the policy's owner allow exchanges.{kind}")
 
 
 def join(weights: Floats, profiles: Floats) -> Floats:

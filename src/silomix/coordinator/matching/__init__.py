@@ -30,15 +30,13 @@ from silomix.coordinator.matching.evidence import (
 from silomix.kernels.arrays import Array, Bools, Floats, Ints, Rng, by_appearance
 from silomix.kernels.reproducible import kernel
 from silomix.model.draws import Correspondence
-from silomix.study.methods import MATCHINGS
+from silomix.study.methods import MATCHINGS, Matching
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
     from silomix.model.schema import PooledModel
-    from silomix.study.methods import Matching
 
 __all__ = ["MatchingProblem", "match"]
 
@@ -85,9 +83,8 @@ def match(
     for_matching, for_confidence = np.random.default_rng(model.seed).spawn(2)
     limit = greedy.folding_limit(settings.absorb)
     # a silo's stray rows are its own affair: how silos differ says nothing about them
-    start = greedy.absorb_groups(
-        clusters, np.arange(len(clusters.silo)), evidence, limit=min(greedy.STRAY_ROWS, limit)
-    )
+    alone, few = np.arange(len(clusters.silo)), min(greedy.STRAY_ROWS, limit)
+    start = greedy.absorb_groups(clusters, alone, evidence, limit=few)
 
     solve = MATCHINGS.function(settings)
     problem = MatchingProblem(releases, clusters, evidence, start, silos, for_matching)
@@ -111,14 +108,9 @@ def match(
     if settings.absorb and polishes:
         groups, confidence = greedy.split_unions(clusters, groups, evidence, confidence)
     groups = number_by_rows(groups, clusters.sizes)
-    correspondence = Correspondence(
-        silos=clusters.names,
-        groups=tuple(groups[clusters.silo == silo] for silo in range(len(releases))),
-        sizes=tuple(release.sizes for release in releases),
-        method=settings.method,
-        confidence=confidence,
-    )
-    return correspondence, evidence.kappa
+    by_silo = tuple(groups[clusters.silo == silo] for silo in range(len(releases)))
+    sizes, method = tuple(release.sizes for release in releases), settings.method
+    return Correspondence(clusters.names, by_silo, sizes, method, confidence), evidence.kappa
 
 
 def number_by_rows(groups: Ints, sizes: Ints) -> Ints:
@@ -150,9 +142,8 @@ def co_occurrence(
     """
     order = clusters.canonical_order()
     blocks = sum_blocks(clusters, order, by_appearance(groups[order]))
-    state = Grouping(
-        evidence.discount(blocks.counts), by_appearance(blocks.silo), blocks.group, evidence
-    )
+    counts = evidence.discount(blocks.counts)
+    state = Grouping(counts, by_appearance(blocks.silo), blocks.group, evidence)
     together = np.zeros((len(blocks.group),) * 2)
     for sweep in range(BURN_IN + sweeps):
         state.draw_groups(rng)

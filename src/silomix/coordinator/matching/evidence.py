@@ -290,10 +290,8 @@ def _best_at(clusters: LocalClusters, alike: DriftEvidence, kappa: float, find: 
 
 def _judge(clusters: LocalClusters, evidence: DriftEvidence, find: Find) -> Judged:
     groups = find(evidence)
-    value = join_gain(clusters, groups, evidence) + _log_prior(
-        evidence.drifts[evidence.family.leads]
-    )
-    return Judged(value, groups, evidence)
+    prior = _log_prior(evidence.drifts[evidence.family.leads])
+    return Judged(join_gain(clusters, groups, evidence) + prior, groups, evidence)
 
 
 def _log_prior(drifts: Bools) -> float:
