@@ -18,15 +18,15 @@ from silomix.model.sentences import one_of, plural
 from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand
 from silomix.posterior import Posterior, load
-from silomix.posterior.outside_variables import (
+from silomix.report import results_folder as folder
+from silomix.report import summary, write_report
+from silomix.report.outside_variables import (
     AGAINST,
     Outside,
     compare_outside,
     read_outside,
     regress_membership,
 )
-from silomix.report import results_folder as folder
-from silomix.report import summary, write_report
 from silomix.report.results_folder import ODDS, OUTSIDE
 
 

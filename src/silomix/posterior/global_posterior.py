@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Bools, Ints, Reals, Singles
     from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
     from silomix.model.reading import Backend
-    from silomix.posterior.outside_variables import Outside
     from silomix.posterior.verdict import PosteriorDiagnostics, Provenance
+    from silomix.report.outside_variables import Outside
     from silomix.study import Study
 
 

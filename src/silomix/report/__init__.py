@@ -30,8 +30,8 @@ from silomix.report.display import DARK, apart_class, heat_rules
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from silomix.posterior.outside_variables import Outside
     from silomix.report.display import Table
+    from silomix.report.outside_variables import Outside
 
 # Levels and numbers that a notebook shows: those that differ most between clusters.
 MOST_LINES = 12

@@ -14,7 +14,6 @@ from silomix.families.derived import spread
 from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import amount, listing, number, percent, plural, printable
 from silomix.posterior import characterise
-from silomix.posterior.outside_variables import AGAINST, Outside
 from silomix.report import display
 from silomix.report.display import Cell, Picture, Table, from_lines, make_table
 from silomix.report.run_sections import rows_by_silo
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from silomix.posterior import Posterior
     from silomix.posterior.global_posterior import Assignment
     from silomix.posterior.outside_estimates import Comparison
+    from silomix.report.outside_variables import Outside
 
 # Probability from which a row's cluster is called clear.
 CLEAR = 0.9
@@ -363,7 +363,7 @@ def _outside_table(outside: Outside, items: Sequence[Comparison]) -> Table:
         *named,
         "rows",
         f"{'mean' if first.level is None else 'share'} {interval}",
-        f"minus the {AGAINST[outside.method]}{points} {interval}",
+        f"minus the {outside.against}{points} {interval}",
         "",
         "p value",
     )
@@ -422,7 +422,7 @@ def outside_view(outside: Outside) -> Iterator[RenderableType]:
     if len(tables) > MOST_OUTSIDE:
         yield Text(f"... and {len(tables) - MOST_OUTSIDE} more: see .frame()\n")
     yield Text(
-        f"* differs from the {AGAINST[outside.method]}: p at most {outside.threshold:.2g}, "
+        f"* differs from the {outside.against}: p at most {outside.threshold:.2g}, "
         "which keeps the chance of any false alarm in "
         f"{plural(outside.tests, 'test')} at {100 * outside.error:g}% (Bonferroni)"
     )

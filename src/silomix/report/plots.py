@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.posterior import Posterior
-    from silomix.posterior.outside_variables import Outside
+    from silomix.report.outside_variables import Outside
 
 # By the end of a file's name, what to leave out, so that one figure makes one file.
 NO_STAMP = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}

@@ -15,21 +15,14 @@ from silomix.errors import DataError, DataWarning, SettingsError, warn
 from silomix.model import reading
 from silomix.model.columns import MOST_LEVELS, like_missing
 from silomix.model.metrics import cluster_numbers
-from silomix.model.sentences import (
-    at_least,
-    cores,
-    did_you_mean,
-    one_of,
-    quoted,
-)
+from silomix.model.sentences import at_least, cores, did_you_mean, one_of, quoted
 from silomix.model.table import encode, load
 from silomix.posterior import outside_estimates as estimates
 from silomix.posterior.frames import Layout, make_frame
 from silomix.posterior.membership import ELSEWHERE, encoded_membership, silo_places
-from silomix.posterior.outside_estimates import (
-    Comparison,
-    Target,
-)
+from silomix.posterior.outside_estimates import Comparison, Target
+from silomix.report.cluster_sections import outside_view
+from silomix.report.display import as_text
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -79,6 +72,11 @@ class Outside:
     draws: int
 
     @property
+    def against(self) -> str:
+        """Group of rows that each cluster is compared with: "rest" or "whole"."""
+        return AGAINST[self.method]
+
+    @property
     def error(self) -> float:
         """Accepted chance of one or more false alarms among all tests."""
         return round(1 - self.level, 12)
@@ -116,7 +114,7 @@ class Outside:
             return make_frame(wide, frame_like, self.posterior)
         lines = pd.concat(pd.DataFrame(item._asdict() | {"cluster": clusters}) for item in items)
         lines = lines.rename(columns={"level": "level_name"}).assign(
-            against=AGAINST[self.method],
+            against=self.against,
             interval=f"{100 * self.level:g}% CI",
             significant=lines["p_value"] <= self.threshold,
             method=self.method,
@@ -124,9 +122,6 @@ class Outside:
         return make_frame(lines[[*TIDY]].to_dict("list"), frame_like, self.posterior)
 
     def __repr__(self) -> str:
-        from silomix.report.cluster_sections import outside_view  # looks upward
-        from silomix.report.display import as_text
-
         return as_text(outside_view(self)).rstrip()
 
 
