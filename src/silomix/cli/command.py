@@ -377,11 +377,9 @@ def counts_of(option: str, lines: Sequence[str] | None) -> dict[str, int | str]:
 
 def tell_guess(study: Study, kind: Sequence[str] | None, *, quiet: bool) -> list[str]:
     """Line on the columns that were taken as numbers without a --kind, if any were."""
-    if quiet:
-        return []
     variables, declared = study.table_schema.variables, by_column("--kind", kind)
     line = guess_told(variables, declared, "--kind")
-    return [line] if line else []
+    return [line] if line and not quiet else []
 
 
 def tell_checkpoint(folder: Path | None) -> list[str]:

@@ -82,10 +82,7 @@ def coordinate_command(
     return cli.show_results(out, posterior, files, answered, questions=silos.encoded.asked)
 
 
-@cli.command(
-    settings={"silo_column": str, "frequency": str, "id_column": str, "table_name": str},
-    hides_cells=True,
-)
+@cli.command(settings=cli.WHERE, hides_cells=True)
 def answer_command(
     exchange: Path,
     *,
@@ -94,7 +91,6 @@ def answer_command(
     study: Path | None = None,
     policy: str | None = None,
     store: Path | None = None,
-    ledger: Path | None = None,
     again: bool = False,
     yes: bool = False,
     threads: int | None = None,
@@ -125,7 +121,7 @@ def answer_command(
     place_in(plan, silo)
     place = exchange_folder.silo_folder(plan.silos, silo)
     home = store or data.parent / STORE / f"{place}-{digest(plan)[:8]}"
-    ledger = find_ledger(ledger)
+    ledger = find_ledger(where.pop("ledger", None))
     _check_outside(exchange, data=data, store=home, ledger=ledger)
     rules = find_policy(policy or "default")
     if study is None:

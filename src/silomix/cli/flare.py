@@ -204,10 +204,8 @@ def run_command(
     check_free(files, force=force)
     plan = read_study(study)
     with showing(quiet=quiet) as report:
-        left_out = asking.pop("without", ())
-        posterior, outcome = session.run_live(
-            plan, admin, left_out=left_out, report=report, **asking
-        )
+        asking["left_out"] = asking.pop("without", ())
+        posterior, outcome = session.run_live(plan, admin, report=report, **asking)
     first = ""
     if not any(asked["sent"] for asked in outcome.asked):
         first = (

@@ -265,7 +265,7 @@ def study_command(
     record = {
         "digest": digest(study),
         "silos": list(study.silos),
-        "variables": {variable.name: _described(variable) for variable in study.variables},
+        "variables": {v.name: v.levels or v.model_dump(exclude={"name"}) for v in study.variables},
         "settings": study.model_dump(mode="json", exclude={"silos", "variables"}),
         "files": [out],
     }
@@ -281,13 +281,6 @@ def study_command(
         Text(f"Digest: {digest(study)}"),
     )
     return cli.Shown(record, view, f"Study: {out}")
-
-
-def _described(variable: VariableSettings) -> list[str] | dict[str, Any]:
-    """Levels of a variable; of numbers, their kind and units."""
-    if variable.levels is not None:
-        return list(variable.levels)
-    return variable.model_dump(exclude={"name"})
 
 
 def _in_short(variable: VariableSettings) -> str:

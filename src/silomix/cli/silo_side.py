@@ -3,7 +3,6 @@
 
 import hashlib
 import re
-from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -82,8 +81,11 @@ def sample_command(
     files, frequency = silo_files(out, keep_draws=keep_draws), settings.pop("frequency", None)
     check_free(files, force=force)
     frame = read_table(table)
+    if study is not None and settings:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+        raise typer.BadParameter(f"{study} has every setting; leave out {options}")
     if study is not None:
-        plan = _stated_study(study, settings)
+        plan = read_study(study)
     else:
         plan = _study_of_rows(frame, silo_column, frequency=frequency, **settings)
     # the draws are the result here, so they are all made
@@ -97,14 +99,6 @@ def sample_command(
     record = silo_record(name, posterior) | {"files": files}
     last = [*cli.tell_checkpoint(checkpoint), f"Results: {out}"]
     return cli.Shown(record, silo_view(name, posterior), "\n".join(last))
-
-
-def _stated_study(study: Path, settings: Collection[str]) -> Study:
-    """Read a study, which has every setting."""
-    if settings:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
-        raise typer.BadParameter(f"{study} has every setting; leave out {options}")
-    return read_study(study)
 
 
 def _study_of_rows(

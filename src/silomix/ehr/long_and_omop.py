@@ -16,6 +16,8 @@ from silomix.ehr.database import (
     DEFAULT_ENGINE,
     Engine,
     InDatabase,
+    Records,
+    Source,
     file_kind,
     load_duckdb,
     name_of,
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection as Connection
-
-    from silomix.ehr.database import Records, Source
 
 
 WITHOUT_DATE = "DATE '2000-01-01'"

@@ -118,9 +118,7 @@ def labels_frame(
     else:
         frame = read_table(table)
         id = read_ids(frame, id) if isinstance(id, str) else id
-        silos = np.full(len(frame), None, dtype=object)
-        if silo is not None:
-            silos = row_silos(frame, silo, posterior)
+        silos = np.full(len(frame), None) if silo is None else row_silos(frame, silo, posterior)
         membership = to_four_decimals(posterior.membership(frame, silo, threads=threads))
     columns = label_columns(silos, membership, id, probabilities=probabilities)
     return make_frame(columns, frame_like, posterior)

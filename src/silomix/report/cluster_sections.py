@@ -13,7 +13,7 @@ from silomix.families import KINDS
 from silomix.families.derived import spread
 from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import amount, listing, number, percent, plural, printable
-from silomix.posterior import characterise
+from silomix.posterior import Posterior, characterise
 from silomix.report import display
 from silomix.report.display import Cell, Picture, Table, from_lines, make_table
 from silomix.report.run_sections import rows_by_silo
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.schema import Variable
-    from silomix.posterior import Posterior
     from silomix.posterior.global_posterior import Assignment
     from silomix.posterior.outside_estimates import Comparison
     from silomix.report.outside_variables import Outside

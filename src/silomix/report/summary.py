@@ -14,7 +14,7 @@ from rich.text import Text
 from silomix.model.diagnostics import rhat_words
 from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import number, plural, printable, span
-from silomix.posterior import verdict
+from silomix.posterior import Posterior, PosteriorDiagnostics, verdict
 from silomix.posterior.frames import estimates
 from silomix.report import sections
 from silomix.report.cluster_sections import sizes_frame
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Reals
     from silomix.model.draws import LocalPosterior
-    from silomix.posterior import Posterior, PosteriorDiagnostics
 
 # Lines of a table, unless there are more clusters; the others are only counted.
 MOST_LINES = 20
