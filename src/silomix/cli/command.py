@@ -229,9 +229,8 @@ class OnceCommand(TyperCommand):
         parsed: Any = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, times in Counter(parsed[2]).items():
             if times > 1 and not (parameter.multiple or parameter.is_flag):
-                raise typer.BadParameter(
-                    f"given {times} times; give it once, a list as a,b,c", ctx, parameter
-                )
+                text = f"given {times} times; give it once, a list as a,b,c"
+                raise typer.BadParameter(text, ctx, parameter)
         return super().parse_args(ctx, args)
 
 

@@ -113,23 +113,15 @@ def _source(file: Path, name: str | None) -> Path | InDatabase:
     return file if name is None else InDatabase(file, name)
 
 
-def _write(
-    read: Callable[..., EhrTable],
-    out: Path,
-    *,
-    force: bool,
-    carry: str | None = None,
-    first_date: str | None = None,
-    last_date: str | None = None,
-    at_least: int = 0,
-    **limits: Any,
-) -> cli.Shown:
-    """Write the table, and what was dropped beside it; return the account."""
+def _write(read: Callable[..., EhrTable], out: Path, *, force: bool, **shared: Any) -> cli.Shown:
+    """Write the table, and what was dropped beside it, with the options `SHARED`."""
     beside = out.with_suffix(DROPPED)
     check_free([out, beside], force=force)
-    options = {"between": (first_date, last_date), "carry": cli.split(carry) or ()}
+    shared["between"] = shared.pop("first_date", None), shared.pop("last_date", None)
+    shared["carry"] = cli.split(shared.pop("carry", None)) or ()
+    limits = {name: shared.pop(name) for name in shared.keys() & {"memory", "scratch", "threads"}}
     with finishing([out, beside]):
-        result = read(**options, at_least=at_least, out=out, engine=Engine(**limits))
+        result = read(**shared, out=out, engine=Engine(**limits))
         write_table(result.dropped, beside)
     record = {
         "people": result.people,

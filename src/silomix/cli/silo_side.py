@@ -175,10 +175,14 @@ def release_command(
         last = []
     elif table is not None and study is not None:
         counted |= {"silo_column": silo_column, "frequency": frequency}
-        opened = _open_for_release(table, study, silo, rules, **counted)
+        plan = read_study(study)
+        # refused before hours of sampling
+        check_study(plan, rules, silo)
+        check_tier(plan.tier, rules, silo)
+        opened, _ = open_site(table, plan, silo, policy=rules, **counted)
         sampler = replace(opened, checkpoint=checkpoint)
         made = release_of(sampler, sample_rows(sampler, threads, quiet=quiet), inside=True)
-        plan, account, last = opened.study, opened.account, cli.tell_checkpoint(checkpoint)
+        account, last = opened.account, cli.tell_checkpoint(checkpoint)
     else:
         raise typer.BadParameter("give TABLE and --study STUDY, or --draws FILE")
     if out is None or account is None:
@@ -189,14 +193,6 @@ def release_command(
     files = write_release(leaving, out, plan.table_schema, force=force)
     last += [f"Release: {out}", f"Counted in: {account.path}"]
     return _show_release(leaving, plan.table_schema, "\n".join(last), files=files)
-
-
-def _open_for_release(table: Path, study: Path, silo: str, rules: Policy, **where: Any) -> Silo:
-    """Open a silo whose policy allows the study: refused before hours of sampling."""
-    plan = read_study(study)
-    check_study(plan, rules, silo)
-    check_tier(plan.tier, rules, silo)
-    return open_site(table, plan, silo, policy=rules, **where)[0]
 
 
 def _release_of_draws(
@@ -220,8 +216,7 @@ def _release_of_draws(
         return plan, made, None
     cells = hashlib.sha256(draws.read_bytes()).hexdigest()
     digests = ledgers.Digests(cells, cells, {"draws": cells})
-    account = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
-    return plan, made, account
+    return plan, made, ledgers.open_account(digests, plan, silo, rules, draws, **counted)
 
 
 @cli.command()

@@ -32,7 +32,6 @@ from silomix.messages import container
 from silomix.messages.container import Array, Arrays
 from silomix.model import draws, reading
 from silomix.model.draws import PARTS, from_parts, in_parts
-from silomix.model.files import replace_file, writing
 from silomix.posterior import global_posterior, verdict
 from silomix.posterior.characterise import spread_of
 from silomix.study import Study, digest
@@ -97,14 +96,6 @@ class Document(BaseModel):
 MODULES = (short_names, messages, draws, reading, global_posterior, verdict)
 Document.model_rebuild(_types_namespace=dict(ChainMap({"Study": Study}, *map(vars, MODULES))))
 READER = TypeAdapter(Document)
-
-
-def save(posterior: Posterior, path: str | Path) -> Path:
-    """Write a posterior to a file of its owner's alone, whole or not at all; return its path."""
-    target = Path(path)
-    with writing(target, FileError):
-        replace_file(target, as_bytes(posterior), private=True)
-    return target
 
 
 def as_bytes(posterior: Posterior) -> bytes:

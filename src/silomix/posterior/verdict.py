@@ -299,8 +299,7 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
         and diagnostics.confidence is not None,
         f"the draws had settled after {plural(diagnostics.rounds, 'polish round')}": checked,
     }
-    held = [reason for reason, holds in reasons.items() if holds]
-    return listing(held, last=", and ")
+    return listing([reason for reason, holds in reasons.items() if holds], last=", and ")
 
 
 @dataclass(frozen=True)

@@ -91,8 +91,7 @@ def sizes_table(posterior: Posterior) -> Table:
     caption = "Each cluster's share of the rows of all silos"
     if posterior.assignment is not None:
         columns["rows labelled"] = sizes["rows"].map("{:,}".format)
-        clear = clear_rows(posterior.assignment)[1]
-        columns["clear rows"] = map(percent, clear)
+        columns["clear rows"] = map(percent, clear_rows(posterior.assignment)[1])
         caption += f"; a row is clear from a probability of {CLEAR:.0%}"
     columns["share"] = sizes["mean"].map(percent)
     columns[f"{INTERVAL:.0%} interval"] = intervals
@@ -115,9 +114,8 @@ def number_sentences(posterior: Posterior) -> Iterator[str]:
     """Yield the evidence for this number of clusters, and for one fewer and one more."""
     match, names = posterior.correspondence, posterior.cluster_names
     small = int((posterior.weights.mean(axis=0, dtype=np.float64) < characterise.SMALL).sum())
-    many = plural(len(names), "cluster")
     rare = f", {small} of them with less than {characterise.SMALL:.0%} of all rows" if small else ""
-    yield f"{many}{rare}."
+    yield f"{plural(len(names), 'cluster')}{rare}."
     pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)
     for a, b, joint, overlap in pairs[:1]:
         sure = "" if np.isnan(joint) else f"the probability that they are one is {joint:.2f}, and "
@@ -343,8 +341,7 @@ def map_picture(posterior: Posterior) -> Picture | None:
     names = posterior.cluster_names
     places = {"cluster": names, "axis 1": x, "axis 2": y}
     drawing = display.map_chart(plane, shares, names, caption)
-    table = make_table("Where the clusters lie", places)
-    return Picture(drawing, caption, table)
+    return Picture(drawing, caption, make_table("Where the clusters lie", places))
 
 
 def outside_tables(outside: Outside) -> list[Table]:
@@ -412,8 +409,7 @@ def outside_view(outside: Outside) -> Iterator[RenderableType]:
     way = "each row in its most probable cluster"
     if outside.method == "averaged":
         way = f"memberships averaged over {plural(outside.draws, 'draw')}"
-    clusters = plural(outside.posterior.n_clusters, "cluster")
-    yield Text(f"Outside variables of {clusters}, {way}\n")
+    yield Text(f"Outside variables of {plural(outside.posterior.n_clusters, 'cluster')}, {way}\n")
     tables = outside_tables(outside)
     for table in tables[:MOST_OUTSIDE]:
         yield Text(printable(table.caption))

@@ -298,9 +298,7 @@ def regress_membership(
     middle = estimate.mean(axis=0)
     half = stdtrit(freedom, 0.5 + level / 2) * error
     # a constant far from the data may be beyond what floats hold
-    ratio, low, high = (
-        np.exp(np.minimum(x, 700.0)) for x in (middle, middle - half, middle + half)
-    )
+    ratio, low, high = np.exp(np.minimum([middle, middle - half, middle + half], 700.0))
     compared = [c for c in range(clusters) if c != reference]
     columns = {
         "cluster": np.repeat(compared, len(used) + 1),

@@ -7,7 +7,7 @@ blues for shares, orange to purple for differences, and markers that differ.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -64,8 +64,6 @@ def number_of_clusters(
     >>> silomix.plots.number_of_clusters(posterior).get_title()
     'Of 5 clusters found'
     """
-    if not 0 <= at_least < 1:
-        raise SettingsError(f"at_least is {at_least}; give a share of the rows from 0 to below 1")
     ax, held = new_axis(ax), (posterior.weights >= at_least).sum(axis=1)
     numbers, draws = np.unique(held, return_counts=True)
     ax.bar(numbers, draws / len(held), color=COLOURS[0])
@@ -383,9 +381,7 @@ def save_figure(ax: Axes, path: str | Path, *, dpi: int = 150) -> Path:
         raise SettingsError(f"{target} must end in one of {', '.join(NO_STAMP)}")
     import matplotlib as mpl
 
-    figure = ax.get_figure(root=True)
-    if figure is None:
-        raise SettingsError("the axis no longer belongs to a figure; draw it again before saving")
+    figure: Any = ax.get_figure(root=True)
     with mpl.rc_context({"svg.hashsalt": "silomix"}):
         figure.savefig(target, dpi=dpi, metadata=NO_STAMP[kind])
     return target

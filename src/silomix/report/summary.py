@@ -63,11 +63,10 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     """Return a posterior's sections, as far as a terminal shows them."""
     rows = rows_by_silo(posterior)
     counted = "" if rows is None else f", {about(posterior)}{plural(sum(rows), 'row')}"
-    clusters = (
-        f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
-    )
+    clusters = plural(posterior.n_clusters, "cluster")
+    silos = plural(len(posterior.silos), "silo")
     variables = plural(len(posterior.study.variables), "variable")
-    yield Text(f"{clusters}{counted}, {variables}\n", style="bold")
+    yield Text(f"{clusters} in {silos}{counted}, {variables}\n", style="bold")
     most = max(MOST_LINES, posterior.n_clusters)
     for section in sections(posterior):
         sentences = [Text(printable(sentence)) for sentence in section.sentences(posterior)]
@@ -85,14 +84,13 @@ def verdict_view(diagnostics: PosteriorDiagnostics) -> Text:
 
 def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:
     """Return for a program how many rows each cluster got, by `Posterior.labels_frame`."""
-    sizes = np.bincount(labels["cluster"], minlength=posterior.n_clusters)
     others = ~labels["silo"].isin(posterior.silos)
     if len(posterior.silos) == 1:
         others &= labels["silo"].notna()  # who fitted one table has no silos to name
     return {
         "rows": len(labels),
         "clusters": posterior.n_clusters,
-        "sizes": sizes.tolist(),
+        "sizes": np.bincount(labels["cluster"], minlength=posterior.n_clusters).tolist(),
         "mean_probability": float(labels["probability"].mean()) if len(labels) else None,
         "rows_of_other_silos": int(others.sum()),
     }

@@ -360,8 +360,7 @@ def _draw_profiles(
         elif variable.kind == "poisson":
             parts.append(rng.gamma(RATE_SHAPE, RATE_MEAN / RATE_SHAPE, (clusters, 1)))
         else:
-            shapes = np.full(len(variable.levels), concentration)
-            parts.append(rng.dirichlet(shapes, clusters))
+            parts.append(rng.dirichlet(np.full(len(variable.levels), concentration), clusters))
     return np.hstack(parts)
 
 
