@@ -64,6 +64,8 @@ def number_of_clusters(
     >>> silomix.plots.number_of_clusters(posterior).get_title()
     'Of 5 clusters found'
     """
+    if not 0 <= at_least < 1:
+        raise SettingsError(f"at_least is {at_least}; give a share of the rows from 0 to below 1")
     ax, held = new_axis(ax), (posterior.weights >= at_least).sum(axis=1)
     numbers, draws = np.unique(held, return_counts=True)
     ax.bar(numbers, draws / len(held), color=COLOURS[0])
