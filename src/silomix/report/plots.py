@@ -7,7 +7,7 @@ blues for shares, orange to purple for differences, and markers that differ.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -383,7 +383,9 @@ def save_figure(ax: Axes, path: str | Path, *, dpi: int = 150) -> Path:
         raise SettingsError(f"{target} must end in one of {', '.join(NO_STAMP)}")
     import matplotlib as mpl
 
-    figure: Any = ax.get_figure(root=True)
+    figure = ax.get_figure(root=True)
+    if figure is None:
+        raise SettingsError("the axis no longer belongs to a figure; draw it again before saving")
     with mpl.rc_context({"svg.hashsalt": "silomix"}):
         figure.savefig(target, dpi=dpi, metadata=NO_STAMP[kind])
     return target
