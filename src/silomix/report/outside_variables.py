@@ -48,7 +48,7 @@ TIDY = (
 )
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Outside:
     """Differences of the clusters in variables that were not clustered.
 
@@ -212,15 +212,7 @@ def compare_outside(
         places = silo_places(frame, silo, posterior)
         memberships = memberships_by_draw(posterior, frame, places, used, threads)
         results = estimates.compare_memberships(targets, memberships, level)
-    return Outside(
-        posterior=posterior,
-        comparisons=tuple(results),
-        method=method,
-        level=level,
-        rows=len(frame),
-        missing=missing,
-        draws=used,
-    )
+    return Outside(posterior, tuple(results), method, level, len(frame), missing, used)
 
 
 def regress_membership(
