@@ -165,21 +165,25 @@ def release_command(
     """
     if (out is None) != dry_run:
         raise typer.BadParameter("give --out DIR for the release, or --dry-run to see it first")
-    rules, counted["is_counted"] = find_policy(policy or "default"), out is not None
+    rules, last = find_policy(policy or "default"), []
     if out is not None:
         check_target(out, force=force)
     if draws is not None:
+        if rows is None:
+            raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
         where = weights, cli.split(parameters), None
-        counted["transforms"] = cli.by_column("--transform", transform)
-        plan, made, account = _release_of_draws(draws, silo, rules, rows, where, **counted)
-        last = []
+        tier = "draws" if "draws" in rules.tiers else "summary"
+        stated: dict[str, Any] = {"rows": {silo: rows}, "prior": {}}
+        stated["transforms"] = cli.by_column("--transform", transform)
+        plan, (made,), _ = sum_up_draws({silo: draws}, where, policy=rules, tier=tier, **stated)
+        account = None if dry_run else _account_of(draws, plan, silo, rules, **counted)
     elif table is not None and study is not None:
         counted |= {"silo_column": silo_column, "frequency": frequency}
         plan = read_study(study)
         # refused before hours of sampling
         check_study(plan, rules, silo)
         check_tier(plan.tier, rules, silo)
-        opened, _ = open_site(table, plan, silo, policy=rules, **counted)
+        opened, _ = open_site(table, plan, silo, policy=rules, is_counted=not dry_run, **counted)
         sampler = replace(opened, checkpoint=checkpoint)
         made = release_of(sampler, sample_rows(sampler, threads, quiet=quiet), inside=True)
         account, last = opened.account, cli.tell_checkpoint(checkpoint)
@@ -195,28 +199,13 @@ def release_command(
     return _show_release(leaving, plan.table_schema, "\n".join(last), files=files)
 
 
-def _release_of_draws(
-    draws: Path,
-    silo: str,
-    rules: Policy,
-    rows: int | None,
-    where: tuple[str, list[str] | None, None],
-    *,
-    transforms: dict[str, str],
-    is_counted: bool,
-    **counted: Any,
-) -> tuple[Study, Release, ledgers.Account | None]:
-    """Sum up draws: a study of this silo alone, what may leave, and what counts it."""
-    if rows is None:
-        raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
-    tier = "draws" if "draws" in rules.tiers else "summary"
-    stated: dict[str, Any] = {"rows": {silo: rows}, "transforms": transforms, "prior": {}}
-    plan, (made,), _ = sum_up_draws({silo: draws}, where, policy=rules, tier=tier, **stated)
-    if not is_counted:
-        return plan, made, None
+def _account_of(
+    draws: Path, plan: Study, silo: str, rules: Policy, **counted: Any
+) -> ledgers.Account:
+    """Open the account of what leaves of draws, which are their own table."""
     cells = hashlib.sha256(draws.read_bytes()).hexdigest()
     digests = ledgers.Digests(cells, cells, {"draws": cells})
-    return plan, made, ledgers.open_account(digests, plan, silo, rules, draws, **counted)
+    return ledgers.open_account(digests, plan, silo, rules, draws, **counted)
 
 
 @cli.command()

@@ -143,8 +143,9 @@ def check_free(paths: Sequence[Path], *, force: bool, instead: str = "another --
     ----------
     instead : of replacing them, what to give.
     """
-    left = unfinished(paths) if paths else []
-    taken = [path for path in paths if path.exists() and path not in left]
+    existing = [path for path in paths if path.exists()]
+    left = unfinished(paths) if existing else []
+    taken = [path for path in existing if path not in left]
     if taken and not force:
         named = listing([str(path) for path in taken], MOST_NAMED)
         raise SettingsError(f"already there: {named}; give --force to replace, or {instead}")
