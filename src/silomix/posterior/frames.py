@@ -288,10 +288,8 @@ def drift(posterior: Posterior, level: float = 0.95, *, frame_like: object = Non
     difference = np.ptp(apart, axis=0)
     # of silos that do not differ at all there are no two to name
     names = np.array([*posterior.silos, None], dtype=object)
-    highest, lowest = (
-        names[np.where(difference > 0, place, -1)]
-        for place in (apart.argmax(axis=0), apart.argmin(axis=0))
-    )
+    places = np.where(difference > 0, [apart.argmax(axis=0), apart.argmin(axis=0)], -1)
+    highest, lowest = names[places]
     # point values are often the same for all variables; nan sorts last, and is then everywhere
     order = np.lexsort([-gap, same, kappa])
     columns = {

@@ -369,10 +369,8 @@ def _outside_table(outside: Outside, items: Sequence[Comparison]) -> Table:
     missing = outside.missing[first.variable]
     for item in items:
         for cluster, name in enumerate(outside.posterior.cluster_names):
-            mean, least, most = (
-                _outside_text(part[cluster], item)
-                for part in (item.estimate, item.estimate_lower, item.estimate_upper)
-            )
+            limits = item.estimate_lower[cluster], item.estimate_upper[cluster]
+            mean, least, most = (_outside_text(x, item) for x in (item.estimate[cluster], *limits))
             marks = item.difference[cluster], item.lower[cluster], item.upper[cluster]
             change, lower, upper = (_outside_text(value, item, "+") for value in marks)
             picture = display.whisker(*marks, reach) if np.isfinite(marks).all() else ""
