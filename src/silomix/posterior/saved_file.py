@@ -117,11 +117,11 @@ def as_bytes(posterior: Posterior) -> bytes:
 def _separate(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
     """Return a posterior as plain values, null for arrays, and the arrays by path."""
     arrays: Arrays = {}
-    own: dict[str, Any] = {"study": posterior.study.model_dump(mode="json")}
+    plain: dict[str, Any] = {"study": posterior.study.model_dump(mode="json")}
     if posterior.assignment is not None:
-        own["assignment"] = replace(posterior.assignment, ids=None)  # a file is handed on
+        plain["assignment"] = replace(posterior.assignment, ids=None)  # a file is handed on
     stored = {part.name: getattr(posterior, part.name) for part in fields(posterior)}
-    return container.split(stored | own, "", arrays), arrays
+    return container.split(stored | plain, "", arrays), arrays
 
 
 def _declared(path: str) -> Array:

@@ -160,8 +160,8 @@ def silo_record(name: str, posterior: LocalPosterior) -> dict[str, Any]:
         "trusted": diagnostics.trusted,
         "verdict": diagnostics.verdict,
         "traces": {
-            trace: {"rhat": _or_none(found.rhat), "ess": _or_none(found.ess)}
-            for trace, found in diagnostics.traces.items()
+            word: {"rhat": _or_none(trace.rhat), "ess": _or_none(trace.ess)}
+            for word, trace in diagnostics.traces.items()
         },
         "partition": posterior.partition.method,
         "relabel": posterior.relabel,
