@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from silomix.model import metrics
     from silomix.paper import Ball, Divergence, FewRounds, Hungarian, Psgd
     from silomix.posterior import Posterior, load
-    from silomix.posterior.outside_variables import compare_outside, regress_membership
     from silomix.report import plots
+    from silomix.report.outside_variables import compare_outside, regress_membership
     from silomix.silo.relabel import local_posterior
     from silomix.simulate.cohort import simulate_cohort
     from silomix.study import Evidence, Lbfgs, make_study, read_study, write_study
@@ -76,7 +76,7 @@ _HOMES = {
     **dict.fromkeys(("Evidence", "Lbfgs", "make_study", "read_study", "write_study"), "study"),
     **dict.fromkeys(("Policy", "read_policy", "write_policy"), "study.policy"),
     **dict.fromkeys(("Posterior", "load"), "posterior"),
-    **dict.fromkeys(("compare_outside", "regress_membership"), "posterior.outside_variables"),
+    **dict.fromkeys(("compare_outside", "regress_membership"), "report.outside_variables"),
     "FederatedMixture": "estimator",
     "combine": "transports.combination",
     "local_posterior": "silo.relabel",

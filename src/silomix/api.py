@@ -15,7 +15,7 @@ import numpy as np
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError, as_note, warn
 from silomix.messages.progress import Report, reporting
-from silomix.model.reading import backend_of, choose_variables, find_column
+from silomix.model.reading import Table, backend_of, choose_variables, find_column
 from silomix.model.sentences import at_least, cores, one_of
 from silomix.model.table import expand, load
 from silomix.posterior.global_posterior import Assignment
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Ints
     from silomix.model.draws import Draws
-    from silomix.model.reading import Table
     from silomix.model.schema import Missing, Schema
     from silomix.posterior import Posterior
     from silomix.transports.parallel import Joblib

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from inspect import signature
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from silomix import api
 from silomix.errors import MissingDependency, SettingsError
+from silomix.kernels.arrays import Array, Floats, Ints
 from silomix.study.keywords import meant, show_keywords
 
 try:
     from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
-    from sklearn.utils import check_random_state
+    from sklearn.utils import Tags, check_random_state
     from sklearn.utils.validation import check_is_fitted, validate_data
 
 except ImportError:
     raise MissingDependency("FederatedMixture needs scikit-learn", extra="sklearn") from None
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-    from sklearn.utils import Tags
-
-    from silomix.kernels.arrays import Array, Floats, Ints
 
 
 OWN = {"table", "silo", "components", "seed", "progress", "variables", "frequency", "checkpoint"}
@@ -138,10 +134,7 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         density = self.posterior_.log_predictive_density(table, silo, threads=self.threads)
         return float(density.mean())
 
-    def get_feature_names_out(
-        self,
-        input_features: object = None,  # noqa: ARG002
-    ) -> Array:
+    def get_feature_names_out(self, input_features: object = None) -> Array:  # noqa: ARG002
         """Return the names of what `transform` returns: (cluster,); the argument is ignored."""
         check_is_fitted(self)
         names = [f"cluster{cluster}" for cluster in range(self.n_clusters_)]

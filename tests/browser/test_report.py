@@ -16,8 +16,8 @@ from cases.posteriors import MIXED, NUMBERS, make_posterior, numbers_posterior, 
 from cases.report_cases import large_posterior
 
 from silomix.model.schema import Schema, Variable
-from silomix.posterior.outside_variables import compare_outside
 from silomix.report import write_report
+from silomix.report.outside_variables import compare_outside
 
 CHROMIUM = os.environ.get("SILOMIX_CHROMIUM") or shutil.which("chromium")
 if not CHROMIUM:

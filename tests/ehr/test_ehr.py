@@ -363,7 +363,7 @@ class TestCodes:
         ({"engine": ehr.Engine("0.0MB")}, "memory is '0.0MB'"),
         ({"engine": ehr.Engine(scratch="nowhere")}, "scratch is nowhere"),
         ({"columns": ehr.LongColumns(date=None), "between": ("2020-01-01", None)}, "needs the col"),
-        ({"silo": "ward"}, "silo is 'ward'; .+ care_site, location"),
+        ({"silo": "ward"}, "silo='ward' .+ 'care_site', 'location'"),
         ({"ages": (80, 70)}, "the oldest age is 70"),
     ],
 )

@@ -15,7 +15,7 @@ from silomix.errors import MissingDependency, SettingsError, SilomixError
 from silomix.messages.heat_map import LIGHT
 from silomix.model.schema import Schema, Variable
 from silomix.posterior.characterise import cluster_map
-from silomix.posterior.outside_variables import compare_outside
+from silomix.report.outside_variables import compare_outside
 
 STUDY_FIGURES, OUTSIDE = {"agreement", "coverage"}, "outside"
 FIGURES = sorted({*dir(plots)} - {"save_figure"})

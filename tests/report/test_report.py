@@ -30,8 +30,8 @@ from silomix.model.draws import Correspondence
 from silomix.model.schema import Schema, Variable
 from silomix.posterior.characterise import Contrast
 from silomix.posterior.global_posterior import Assignment
-from silomix.posterior.outside_variables import compare_outside, regress_membership
 from silomix.report import cluster_sections, display, make_report, write_report
+from silomix.report.outside_variables import compare_outside, regress_membership
 from silomix.report.run_sections import (
     drift_sentences,
     drift_table,

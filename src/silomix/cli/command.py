@@ -229,9 +229,8 @@ class OnceCommand(TyperCommand):
         parsed: Any = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, times in Counter(parsed[2]).items():
             if times > 1 and not (parameter.multiple or parameter.is_flag):
-                raise typer.BadParameter(
-                    f"given {times} times; give it once, a list as a,b,c", ctx, parameter
-                )
+                text = f"given {times} times; give it once, a list as a,b,c"
+                raise typer.BadParameter(text, ctx, parameter)
         return super().parse_args(ctx, args)
 
 
@@ -377,11 +376,9 @@ def counts_of(option: str, lines: Sequence[str] | None) -> dict[str, int | str]:
 
 def tell_guess(study: Study, kind: Sequence[str] | None, *, quiet: bool) -> list[str]:
     """Line on the columns that were taken as numbers without a --kind, if any were."""
-    if quiet:
-        return []
     variables, declared = study.table_schema.variables, by_column("--kind", kind)
     line = guess_told(variables, declared, "--kind")
-    return [line] if line else []
+    return [line] if line and not quiet else []
 
 
 def tell_checkpoint(folder: Path | None) -> list[str]:

@@ -1,6 +1,8 @@
 """Turn health records into a table to fit: people × conditions."""
 # annotations are evaluated here, since the options are made from them
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from silomix.report.results_folder import check_free
 from silomix.report.summary import json_lines
 
 DROPPED = ".dropped.csv"
-# Options of both commands, for `_shared_options`, and what the help pages say of them.
+# Options of both commands, and what the help pages say of them.
 SHARED = {"carry": str, "first_date": str, "last_date": str, "at_least": int}
 SHARED |= {"memory": str, "scratch": Path, "threads": int}
 TEXTS: dict[str, Any] = {
@@ -70,14 +72,10 @@ def long_command(
     """
     if people_table is not None and people is None:
         raise typer.BadParameter("--people-table names a table of --people; give both")
-    files = [out, out.with_suffix(DROPPED)]
-    check_free(files, force=force)
     columns = LongColumns(person, code, date or None, vocabulary, date_format)
     whose = None if people is None else _source(people, people_table)
-    source = _source(events, table)
-    with finishing(files):
-        options = _shared_options(out, shared)
-        return _account(read_long(source, codes, people=whose, columns=columns, **options), out)
+    read = partial(read_long, _source(events, table), codes, people=whose, columns=columns)
+    return _write(read, out, force=force, **shared)
 
 
 @cli.command(settings=SHARED, **TEXTS)
@@ -107,30 +105,24 @@ def omop_command(
     --------
     silomix ehr omop cdm.duckdb --codes codes.csv --out people.parquet
     """
-    files = [out, out.with_suffix(DROPPED)]
-    check_free(files, force=force)
-    ages, source = (age_from, age_to), _source(cdm, schema)
-    with finishing(files):
-        options = _shared_options(out, shared)
-        return _account(read_omop(source, codes, silo=silo, ages=ages, **options), out)
+    read = partial(read_omop, _source(cdm, schema), codes, silo=silo, ages=(age_from, age_to))
+    return _write(read, out, force=force, **shared)
 
 
 def _source(file: Path, name: str | None) -> Path | InDatabase:
     return file if name is None else InDatabase(file, name)
 
 
-def _shared_options(out: Path, shared: dict[str, Any]) -> dict[str, Any]:
-    """Options that both commands have, as the functions of `silomix.ehr` take them."""
-    between = shared.pop("first_date", None), shared.pop("last_date", None)
-    carry, at_least = cli.split(shared.pop("carry", None)) or (), shared.pop("at_least", 0)
-    options = {"carry": carry, "between": between, "at_least": at_least, "out": out}
-    return options | {"engine": Engine(**shared)}  # the rest is the engine's
-
-
-def _account(result: EhrTable, out: Path) -> cli.Shown:
-    """Write what was dropped beside the table, and return the account."""
+def _write(read: Callable[..., EhrTable], out: Path, *, force: bool, **shared: Any) -> cli.Shown:
+    """Write the table, and what was dropped beside it, with the options `SHARED`."""
     beside = out.with_suffix(DROPPED)
-    write_table(result.dropped, beside)
+    check_free([out, beside], force=force)
+    shared["between"] = shared.pop("first_date", None), shared.pop("last_date", None)
+    shared["carry"] = cli.split(shared.pop("carry", None)) or ()
+    limits = {name: shared.pop(name) for name in shared.keys() & {"memory", "scratch", "threads"}}
+    with finishing([out, beside]):
+        result = read(**shared, out=out, engine=Engine(**limits))
+        write_table(result.dropped, beside)
     record = {
         "people": result.people,
         "people_without_condition": result.zeros,

@@ -82,10 +82,7 @@ def coordinate_command(
     return cli.show_results(out, posterior, files, answered, questions=silos.encoded.asked)
 
 
-@cli.command(
-    settings={"silo_column": str, "frequency": str, "id_column": str, "table_name": str},
-    hides_cells=True,
-)
+@cli.command(settings=cli.WHERE, hides_cells=True)
 def answer_command(
     exchange: Path,
     *,
@@ -94,7 +91,6 @@ def answer_command(
     study: Path | None = None,
     policy: str | None = None,
     store: Path | None = None,
-    ledger: Path | None = None,
     again: bool = False,
     yes: bool = False,
     threads: int | None = None,
@@ -125,7 +121,7 @@ def answer_command(
     place_in(plan, silo)
     place = exchange_folder.silo_folder(plan.silos, silo)
     home = store or data.parent / STORE / f"{place}-{digest(plan)[:8]}"
-    ledger = find_ledger(ledger)
+    ledger = find_ledger(where.pop("ledger", None))
     _check_outside(exchange, data=data, store=home, ledger=ledger)
     rules = find_policy(policy or "default")
     if study is None:
@@ -146,19 +142,16 @@ def answer_command(
         "ledger": account and account.path,
         "table": account and account.table,
     }
-    last = (
-        f"To the coordinator: {exchange / exchange_folder.ANSWERS / place}\nStays here: {home}\n"
-        f"Counted in: {record['ledger']}"
-    )
-    if opened.store.kept is not None and opened.checkpoint is not None:
-        last = "\n".join([*cli.tell_checkpoint(opened.checkpoint), last])
+    last = [] if opened.store.kept is None else cli.tell_checkpoint(opened.checkpoint)
+    last.append(f"To the coordinator: {exchange / exchange_folder.ANSWERS / place}")
+    last += [f"Stays here: {home}", f"Counted in: {record['ledger']}"]
     if labels:
-        last += f"\nClusters of the rows, which stay here too: {labels}"
-    refused = any(item.refused for item in done)
-    if refused:
-        last += f"\nWhy a question was refused, in the silo's own log: {home / LOG}"
-    code = exit_code(SiloError()) if refused else 0
-    return cli.Shown(record, _answers_view(asked, done, given=policy), last, code)
+        last.append(f"Clusters of the rows, which stay here too: {labels}")
+    code, view = 0, _answers_view(asked, done, given=policy)
+    if any(item.refused for item in done):
+        code = exit_code(SiloError())
+        last.append(f"Why a question was refused, in the silo's own log: {home / LOG}")
+    return cli.Shown(record, view, "\n".join(last), code)
 
 
 @cli.command(settings=cli.settings_of("matching", "drift", "alpha", "seed", "title"))
@@ -278,9 +271,8 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Gr
         f"{silo.policy.minimum_count}, counts rounded to {silo.policy.round_to}"
     )
     if not done:
-        return Group(
-            Text(rules), Text("No question is open. To answer a refused one again: --again.")
-        )
+        none_open = "No question is open. To answer a refused one again: --again."
+        return Group(Text(rules), Text(none_open))
     lines = []
     for item in done:
         refused = item.refused and f"refused: {REFUSALS[item.refused]}"

@@ -128,8 +128,7 @@ def enrol_command(signed: Path, *, request: Path, fingerprint: str, out: Path) -
     """
     silo, server = startup_kit.enrol_site(signed, request, out, authority=fingerprint)
     text = f"{silo} connects to the server {server}. The kit has a copy of the key in {request}."
-    record = {"kit": out, "silo": silo, "server": server}
-    return cli.Shown(record, Text(text), f"Kit: {out}")
+    return cli.Shown({"kit": out, "silo": silo, "server": server}, Text(text), f"Kit: {out}")
 
 
 @cli.command()
@@ -204,10 +203,8 @@ def run_command(
     check_free(files, force=force)
     plan = read_study(study)
     with showing(quiet=quiet) as report:
-        left_out = asking.pop("without", ())
-        posterior, outcome = session.run_live(
-            plan, admin, left_out=left_out, report=report, **asking
-        )
+        asking["left_out"] = asking.pop("without", ())
+        posterior, outcome = session.run_live(plan, admin, report=report, **asking)
     first = ""
     if not any(asked["sent"] for asked in outcome.asked):
         first = (
@@ -233,6 +230,5 @@ def stop_command(*, admin: Path) -> cli.Shown:
     silomix flare stop --admin kits/admin
     """
     session.stop_all(admin)
-    return cli.Shown(
-        {"stopped": True}, Text("Runs, sites and server are stopping."), f"Federation: {admin}"
-    )
+    view = Text("Runs, sites and server are stopping.")
+    return cli.Shown({"stopped": True}, view, f"Federation: {admin}")

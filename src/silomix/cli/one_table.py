@@ -18,16 +18,15 @@ from silomix.model.sentences import one_of, plural
 from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand
 from silomix.posterior import Posterior, load
-from silomix.posterior.outside_variables import (
+from silomix.report import results_folder as folder
+from silomix.report import summary, write_report
+from silomix.report.outside_variables import (
     AGAINST,
     Outside,
     compare_outside,
     read_outside,
     regress_membership,
 )
-from silomix.report import results_folder as folder
-from silomix.report import summary, write_report
-from silomix.report.results_folder import ODDS, OUTSIDE
 
 
 @cli.command(
@@ -94,7 +93,7 @@ def fit_command(
             options = cli.given(method=outside_method, na_values=codes, labels=labels)
             compared = compare_outside(posterior, rows, others, silo, threads=threads, **options)
             last += _write_outside(compared, out / folder.PAGE, record)
-            files.append(out / OUTSIDE)
+            files.append(out / folder.OUTSIDE)
     record["seconds"] = {stage: round(each, 3) for stage, each in seconds.items()}
     record["files"] = files
     view = summary.posterior_view(replace(posterior, diagnostics=fresh))
@@ -173,14 +172,14 @@ def report_command(
     page = out or (results if results.is_dir() else results.parent)
     is_page = out is not None and (out.is_file() or bool(out.suffix and not out.is_dir()))
     page = page if is_page else page / folder.PAGE
-    wanted = {OUTSIDE: outside, ODDS: covariates}
+    wanted = {folder.OUTSIDE: outside, folder.ODDS: covariates}
     files = [page, *(page.with_name(file) for file in wanted if wanted[file] is not None)]
     # a file beside the page has the same name for every page
     elsewhere = {"instead": "--out in another folder"} if len(files) > 1 else {}
     folder.check_free(files, force=force, **elsewhere)
-    if outside is None and page.exists() and page.with_name(OUTSIDE).exists():
+    if outside is None and page.exists() and page.with_name(folder.OUTSIDE).exists():
         raise SettingsError(
-            f"{page} compares other columns ({OUTSIDE} beside it), which is made from the rows; "
+            f"{page} compares other columns ({folder.OUTSIDE} beside it), made from the rows; "
             "give --table and --outside again to keep that, or another --out"
         )
     posterior = _load(results, name)
@@ -196,8 +195,8 @@ def report_command(
         if table is not None and covariates is not None:
             others, in_pandas = _outside_columns(covariates), replace(posterior, backend="pandas")
             odds = regress_membership(in_pandas, table, others, **options)
-            write_table(odds, page.with_name(ODDS))
-            last.append(f"Odds of membership: {page.with_name(ODDS)}")
+            write_table(odds, page.with_name(folder.ODDS))
+            last.append(f"Odds of membership: {page.with_name(folder.ODDS)}")
         if renamed is not None:
             folder.write_names(renamed, posterior)
             last.append(f"Names are now in the files of {renamed}, too")
@@ -226,7 +225,7 @@ def _write_outside(compared: Outside, page: Path, record: dict[str, Any]) -> lis
 
     How it was judged goes into the record, for a program; the line for a person is returned.
     """
-    numbers = page.with_name(OUTSIDE)
+    numbers = page.with_name(folder.OUTSIDE)
     write_table(compared.frame(frame_like="pandas"), numbers)
     write_report(compared.posterior, page, outside=compared)
     differ = sum(int(compared.significant(each).sum()) for each in compared.comparisons)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import typer
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.text import Text
 
 from silomix.api import fit
@@ -92,6 +92,10 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
     schema = schema_of("mixed" if mixed else "categorical")
     best = adjusted_rand_index(truth.labels, best_labels(table, truth, schema))
     drawn = f"{DESIGN}, {SEPARABILITY}{', mixed' if mixed else ''}"
+    names = ["not found" if pd.isna(c) else f"cluster {c}" for c in planted["found"]]
+    heads = {"weight": "weight in the paper", "rows": "rows drawn", "found": "found as"}
+    heads |= {"lower": "95% from", "upper": "to"}
+    shown = planted.assign(found=names).rename(columns=heads).rename_axis("planted")
     view = Group(
         Text(
             f"Four simulated hospitals ({drawn}, seed {SEED}) and {len(planted)} "
@@ -103,7 +107,7 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
             f"would give {best:.3f} (1 means identical, 0 is chance)."
         ),
         *_numbers_view(posterior, truth, planted),
-        _planted_view(planted),
+        frame_view(shown.reset_index()),
         posterior_view(posterior),
     )
     comparison, page = folder / "comparison.txt", folder / PAGE
@@ -164,14 +168,6 @@ def _numbers_view(posterior: Posterior, truth: Truth, planted: pd.DataFrame) -> 
             f"are in their 95% intervals ({0.95 * true.size:.0f} expected)."
         )
     ]
-
-
-def _planted_view(planted: pd.DataFrame) -> RenderableType:
-    names = ["not found" if pd.isna(c) else f"cluster {c}" for c in planted["found"]]
-    heads = {"weight": "weight in the paper", "rows": "rows drawn", "found": "found as"}
-    heads |= {"lower": "95% from", "upper": "to"}
-    shown = planted.assign(found=names).rename(columns=heads).rename_axis("planted")
-    return frame_view(shown.reset_index())
 
 
 @cli.command(settings=cli.settings_of("seed"), design=f"One of {', '.join(cli.WORDS['design'])}.")
@@ -265,7 +261,7 @@ def study_command(
     record = {
         "digest": digest(study),
         "silos": list(study.silos),
-        "variables": {variable.name: _described(variable) for variable in study.variables},
+        "variables": {v.name: v.levels or v.model_dump(exclude={"name"}) for v in study.variables},
         "settings": study.model_dump(mode="json", exclude={"silos", "variables"}),
         "files": [out],
     }
@@ -281,13 +277,6 @@ def study_command(
         Text(f"Digest: {digest(study)}"),
     )
     return cli.Shown(record, view, f"Study: {out}")
-
-
-def _described(variable: VariableSettings) -> list[str] | dict[str, Any]:
-    """Levels of a variable; of numbers, their kind and units."""
-    if variable.levels is not None:
-        return list(variable.levels)
-    return variable.model_dump(exclude={"name"})
 
 
 def _in_short(variable: VariableSettings) -> str:

@@ -3,7 +3,6 @@
 
 import hashlib
 import re
-from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -82,8 +81,11 @@ def sample_command(
     files, frequency = silo_files(out, keep_draws=keep_draws), settings.pop("frequency", None)
     check_free(files, force=force)
     frame = read_table(table)
+    if study is not None and settings:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+        raise typer.BadParameter(f"{study} has every setting; leave out {options}")
     if study is not None:
-        plan = _stated_study(study, settings)
+        plan = read_study(study)
     else:
         plan = _study_of_rows(frame, silo_column, frequency=frequency, **settings)
     # the draws are the result here, so they are all made
@@ -97,14 +99,6 @@ def sample_command(
     record = silo_record(name, posterior) | {"files": files}
     last = [*cli.tell_checkpoint(checkpoint), f"Results: {out}"]
     return cli.Shown(record, silo_view(name, posterior), "\n".join(last))
-
-
-def _stated_study(study: Path, settings: Collection[str]) -> Study:
-    """Read a study, which has every setting."""
-    if settings:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
-        raise typer.BadParameter(f"{study} has every setting; leave out {options}")
-    return read_study(study)
 
 
 def _study_of_rows(
@@ -171,20 +165,28 @@ def release_command(
     """
     if (out is None) != dry_run:
         raise typer.BadParameter("give --out DIR for the release, or --dry-run to see it first")
-    rules, counted["is_counted"] = find_policy(policy or "default"), out is not None
+    rules, last = find_policy(policy or "default"), []
     if out is not None:
         check_target(out, force=force)
     if draws is not None:
+        if rows is None:
+            raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
         where = weights, cli.split(parameters), None
-        counted["transforms"] = cli.by_column("--transform", transform)
-        plan, made, account = _release_of_draws(draws, silo, rules, rows, where, **counted)
-        last = []
+        tier = "draws" if "draws" in rules.tiers else "summary"
+        stated: dict[str, Any] = {"rows": {silo: rows}, "prior": {}}
+        stated["transforms"] = cli.by_column("--transform", transform)
+        plan, (made,), _ = sum_up_draws({silo: draws}, where, policy=rules, tier=tier, **stated)
+        account = None if dry_run else _account_of(draws, plan, silo, rules, **counted)
     elif table is not None and study is not None:
         counted |= {"silo_column": silo_column, "frequency": frequency}
-        opened = _open_for_release(table, study, silo, rules, **counted)
+        plan = read_study(study)
+        # refused before hours of sampling
+        check_study(plan, rules, silo)
+        check_tier(plan.tier, rules, silo)
+        opened, _ = open_site(table, plan, silo, policy=rules, is_counted=not dry_run, **counted)
         sampler = replace(opened, checkpoint=checkpoint)
         made = release_of(sampler, sample_rows(sampler, threads, quiet=quiet), inside=True)
-        plan, account, last = opened.study, opened.account, cli.tell_checkpoint(checkpoint)
+        account, last = opened.account, cli.tell_checkpoint(checkpoint)
     else:
         raise typer.BadParameter("give TABLE and --study STUDY, or --draws FILE")
     if out is None or account is None:
@@ -197,37 +199,13 @@ def release_command(
     return _show_release(leaving, plan.table_schema, "\n".join(last), files=files)
 
 
-def _open_for_release(table: Path, study: Path, silo: str, rules: Policy, **where: Any) -> Silo:
-    """Open a silo whose policy allows the study: refused before hours of sampling."""
-    plan = read_study(study)
-    check_study(plan, rules, silo)
-    check_tier(plan.tier, rules, silo)
-    return open_site(table, plan, silo, policy=rules, **where)[0]
-
-
-def _release_of_draws(
-    draws: Path,
-    silo: str,
-    rules: Policy,
-    rows: int | None,
-    where: tuple[str, list[str] | None, None],
-    *,
-    transforms: dict[str, str],
-    is_counted: bool,
-    **counted: Any,
-) -> tuple[Study, Release, ledgers.Account | None]:
-    """Sum up draws: a study of this silo alone, what may leave, and what counts it."""
-    if rows is None:
-        raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
-    tier = "draws" if "draws" in rules.tiers else "summary"
-    stated: dict[str, Any] = {"rows": {silo: rows}, "transforms": transforms, "prior": {}}
-    plan, (made,), _ = sum_up_draws({silo: draws}, where, policy=rules, tier=tier, **stated)
-    if not is_counted:
-        return plan, made, None
+def _account_of(
+    draws: Path, plan: Study, silo: str, rules: Policy, **counted: Any
+) -> ledgers.Account:
+    """Open the account of what leaves of draws, which are their own table."""
     cells = hashlib.sha256(draws.read_bytes()).hexdigest()
     digests = ledgers.Digests(cells, cells, {"draws": cells})
-    account = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
-    return plan, made, account
+    return ledgers.open_account(digests, plan, silo, rules, draws, **counted)
 
 
 @cli.command()

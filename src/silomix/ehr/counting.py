@@ -341,8 +341,6 @@ def _finish(connection: Connection, request: Request) -> pd.DataFrame | None:
             options = "(FORMAT parquet, USE_TMP_FILE false)"
             connection.execute(f"COPY ({query}) TO $1 {options}", [str(file.name)])
     except (OSError, load_duckdb().IOException) as error:
-        why = getattr(error, "strerror", None) or "DuckDB failed"
-        raise SettingsError(
-            f"{request.file} cannot be written: {why}; choose another file"
-        ) from None
+        why = f"{getattr(error, 'strerror', None) or 'DuckDB failed'}; choose another file"
+        raise SettingsError(f"{request.file} cannot be written: {why}") from None
     return None

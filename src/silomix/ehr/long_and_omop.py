@@ -24,7 +24,7 @@ from silomix.ehr.database import (
     tables_in,
 )
 from silomix.errors import DataError, SettingsError
-from silomix.model.sentences import at_least as whole_at_least
+from silomix.model import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -331,12 +331,11 @@ def read_omop(
     listed = read_codes(codes)
     invalid = [c for c in listed.codes if not CONCEPT.fullmatch(c.code) or int(c.code) >= 2**63]
     refuse_codes(listed, invalid, "is not a concept id, which is a whole number above 0")
-    youngest = whole_at_least("the youngest age", ages[0] or 0, 0)
-    oldest = whole_at_least("the oldest age", ANY_AGE if ages[1] is None else ages[1], youngest)
-    if silo is not None and silo not in SILOS:
-        raise SettingsError(f"silo is {silo!r}; for OMOP it must be one of {', '.join(SILOS)}")
-    columns = [PERSON, *([silo] if silo else []), *carry]
-    request = Request(listed, columns, between, at_least, out)
+    youngest = sentences.at_least("the youngest age", ages[0] or 0, 0)
+    oldest = sentences.at_least("the oldest age", ANY_AGE if ages[1] is None else ages[1], youngest)
+    if silo is not None:
+        sentences.one_of("silo", silo, SILOS, " for OMOP")
+    request = Request(listed, [PERSON, *([silo] if silo else []), *carry], between, at_least, out)
     schema = cdm if isinstance(cdm, InDatabase) else InDatabase(cdm, "")
     where = f"{schema.file}, schema {schema.name}" if schema.name else str(schema.file)
     with opened(engine, where) as connection:

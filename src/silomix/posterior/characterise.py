@@ -301,8 +301,7 @@ def single_silo_clusters(
         if (share := shares[silo, cluster]) >= least[silo]:
             # on the diagonal, and where no two silos hold the two clusters, stands nan
             apart = np.nan if joined is None else 1 - np.nanmax([*joined[cluster], 0.0])
-            name = correspondence.silos[silo]
-            clusters.append((cluster, name, float(share), float(apart)))
+            clusters.append((cluster, correspondence.silos[silo], float(share), float(apart)))
     return clusters
 
 

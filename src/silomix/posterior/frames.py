@@ -93,9 +93,8 @@ def summary(posterior: Posterior, level: float = 0.95, *, frame_like: object = N
     (135, '90% HDI')
     """
     draws = np.concatenate([posterior.weights[:, :, None], posterior.parameters], axis=2)
-    columns = by_cluster(posterior, [(None, None), *posterior.parameter_names]) | estimates(
-        draws, level
-    )
+    names = [(None, None), *posterior.parameter_names]
+    columns = by_cluster(posterior, names) | estimates(draws, level)
     words = np.where(posterior.family.shares(), "probability", "parameter")
     quantity = ["size", *words.tolist()] * posterior.n_clusters
     leading = {"cluster": columns["cluster"], "quantity": quantity}
@@ -205,15 +204,12 @@ def contrast(
     contrasts = characterise.contrast(posterior.weights, parameters, family, margin)
     overall = family.describe(family.whole(parameters, posterior.weights))
     shown, names = np.flatnonzero(family.tells()), np.array(family.names(), dtype=object)
+    sure = np.where(contrasts.scaled > 0, contrasts.high, contrasts.low)
     parts: list[Columns] = []
     for number in chosen or range(posterior.n_clusters):
         order = shown[np.argsort(-np.abs(contrasts.scaled[number, shown]), kind="stable")]
         inside = family.describe(parameters[:, number])[:, order]
         difference = estimates(inside.astype(np.float64) - overall[:, order], level)
-        scaled, high, low = (
-            part[number, order] for part in (contrasts.scaled, contrasts.high, contrasts.low)
-        )
-        sure = np.where(scaled > 0, high, low)
         parts.append(
             {
                 "cluster": np.full(len(order), number),
@@ -223,9 +219,9 @@ def contrast(
                 "whole": overall[:, order].mean(axis=0, dtype=np.float64),
                 "difference": difference["mean"],
                 **{name: difference[name] for name in ("lower", "upper", "interval")},
-                "scaled": scaled,
-                "probability": sure,
-                "sets_apart": sure >= PROBABILITY,
+                "scaled": contrasts.scaled[number, order],
+                "probability": sure[number, order],
+                "sets_apart": sure[number, order] >= PROBABILITY,
             }
         )
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -292,10 +288,8 @@ def drift(posterior: Posterior, level: float = 0.95, *, frame_like: object = Non
     difference = np.ptp(apart, axis=0)
     # of silos that do not differ at all there are no two to name
     names = np.array([*posterior.silos, None], dtype=object)
-    highest, lowest = (
-        names[np.where(difference > 0, place, -1)]
-        for place in (apart.argmax(axis=0), apart.argmin(axis=0))
-    )
+    places = np.where(difference > 0, [apart.argmax(axis=0), apart.argmin(axis=0)], -1)
+    highest, lowest = names[places]
     # point values are often the same for all variables; nan sorts last, and is then everywhere
     order = np.lexsort([-gap, same, kappa])
     columns = {

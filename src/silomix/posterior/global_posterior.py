@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.errors import SettingsError, SilomixError
+from silomix.errors import FileError, SettingsError, SilomixError
+from silomix.model.files import replace_file, writing
 from silomix.model.metrics import highest_density_interval
 from silomix.model.sentences import check_mapping, listing, plural, quoted
 from silomix.posterior import characterise, frames
@@ -17,17 +19,14 @@ from silomix.posterior.membership import labels_frame, log_predictive_density
 from silomix.posterior.membership import membership as row_membership
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     import xarray as xr
 
     from silomix.families.product import Product
     from silomix.kernels.arrays import Array, Bools, Ints, Reals, Singles
     from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
     from silomix.model.reading import Backend
-    from silomix.posterior.outside_variables import Outside
     from silomix.posterior.verdict import PosteriorDiagnostics, Provenance
+    from silomix.report.outside_variables import Outside
     from silomix.study import Study
 
 
@@ -133,19 +132,16 @@ class Posterior(Parts):
         >>> named.cluster_names[:2], named.cluster_sizes()["name"].tolist()[:2]
         (['0', '1: frail'], ['', 'frail'])
         """
-        mapping = check_mapping("names", names, "cluster")
-        names = {
-            self._find_cluster(cluster): str(name).strip() for cluster, name in mapping.items()
-        }
+        pairs = check_mapping("names", names, "cluster").items()
+        names = {self._find_cluster(cluster): str(name).strip() for cluster, name in pairs}
         if not all(names.values()) or len({*names.values()}) < len(names):
             raise SettingsError("a name is empty or used twice; give each cluster its own name")
         return replace(self, names=names)
 
     def _find_cluster(self, cluster: Any) -> int:
         """Number of a cluster that is given by name or number, which may be text."""
-        numbers = {
-            key: number for number in range(self.n_clusters) for key in (number, str(number))
-        }
+        all_numbers = range(self.n_clusters)
+        numbers = {key: number for number in all_numbers for key in (number, str(number))}
         # the shell and R have texts alone; a name that is a number comes first
         numbers |= {name: number for number, name in self.names.items()}
         if not isinstance(cluster, Hashable) or cluster not in numbers:
@@ -275,16 +271,19 @@ class Posterior(Parts):
     labels_frame = labels_frame
 
     def save(self, path: str | Path) -> Path:
-        """Save everything to one file, atomically; `silomix.load` reads it.
+        """Save everything to one file of its owner's alone, atomically; `silomix.load` reads it.
 
         Examples
         --------
         >>> posterior.save("posterior.silomix").name
         'posterior.silomix'
         """
-        from silomix.posterior.saved_file import save  # which makes posteriors, too
+        from silomix.posterior.saved_file import as_bytes  # which makes posteriors, too
 
-        return save(self, path)
+        target = Path(path)
+        with writing(target, FileError):
+            replace_file(target, as_bytes(self), private=True)
+        return target
 
     def to_datatree(self) -> xr.DataTree:
         """Return the draws, by chain, traces and provenance as an xarray DataTree, for ArviZ.

@@ -118,9 +118,7 @@ def labels_frame(
     else:
         frame = read_table(table)
         id = read_ids(frame, id) if isinstance(id, str) else id
-        silos = np.full(len(frame), None, dtype=object)
-        if silo is not None:
-            silos = row_silos(frame, silo, posterior)
+        silos = np.full(len(frame), None) if silo is None else row_silos(frame, silo, posterior)
         membership = to_four_decimals(posterior.membership(frame, silo, threads=threads))
     columns = label_columns(silos, membership, id, probabilities=probabilities)
     return make_frame(columns, frame_like, posterior)
@@ -176,7 +174,6 @@ def encoded_membership(
     threads : cores to use.
     draw : the only one to use, without the silos' own profiles, which only the last draws have.
     """
-    family = posterior.family
     own_profiles = posterior.silo_profiles if draw is None else None
     used = slice(draw, None if draw is None else draw + 1)
     overall, by_silo = posterior.weights[used], posterior.weights_by_silo[used]
@@ -188,7 +185,7 @@ def encoded_membership(
         if own_profiles is not None and place != ELSEWHERE:
             parameters = own_profiles.parameters[:, place]
             weights = weights[-len(parameters) :]
-        part = Rows(shard.some(rows), family).membership(weights, parameters, threads)
+        part = Rows(shard.some(rows), posterior.family).membership(weights, parameters, threads)
         result.membership[rows], result.log_density[rows] = part
     return result
 

@@ -218,9 +218,7 @@ def pool(target: Target, draws: Sequence[Regression], level: float) -> Compariso
     level : of the interval.
     """
     stack = Regression(*(np.array(parts) for parts in zip(*draws, strict=True)))
-    rows, estimate, middle = (
-        part.mean(axis=0) for part in (stack.rows, stack.estimate, stack.difference)
-    )
+    rows, estimate, middle = np.mean([stack.rows, stack.estimate, stack.difference], axis=1)
     compared, whole = np.where(rows >= FEWEST, 1.0, np.nan), float(np.nanmean(target.values))
     error, freedom = pooled_error(stack.difference, stack.error, stack.freedom)
     own_error, own_freedom = pooled_error(stack.estimate, stack.own_error, stack.own_freedom)
@@ -233,10 +231,8 @@ def pool(target: Target, draws: Sequence[Regression], level: float) -> Compariso
         lower, upper = middle - half, middle + half
     else:
         estimate, middle = _inside(whole, rows, estimate, middle)
-        rest, rest_error = (
-            np.clip(estimate - middle, 0.0, 1.0),
-            np.sqrt(stack.rest_error.mean(axis=0)),
-        )
+        rest = np.clip(estimate - middle, 0.0, 1.0)
+        rest_error = np.sqrt(stack.rest_error.mean(axis=0))
         tamed = tame(estimate, rows, whole)
         # each cluster of the rest with rows added, as where the errors were taken
         rest_tamed = (rows @ tamed - rows * tamed) / (rows.sum() - rows)

@@ -32,7 +32,6 @@ from silomix.messages import container
 from silomix.messages.container import Array, Arrays
 from silomix.model import draws, reading
 from silomix.model.draws import PARTS, from_parts, in_parts
-from silomix.model.files import replace_file, writing
 from silomix.posterior import global_posterior, verdict
 from silomix.posterior.characterise import spread_of
 from silomix.study import Study, digest
@@ -99,14 +98,6 @@ Document.model_rebuild(_types_namespace=dict(ChainMap({"Study": Study}, *map(var
 READER = TypeAdapter(Document)
 
 
-def save(posterior: Posterior, path: str | Path) -> Path:
-    """Write a posterior to a file of its owner's alone, whole or not at all; return its path."""
-    target = Path(path)
-    with writing(target, FileError):
-        replace_file(target, as_bytes(posterior), private=True)
-    return target
-
-
 def as_bytes(posterior: Posterior) -> bytes:
     """Content of the file of a posterior."""
     document, arrays = _separate(posterior)
@@ -126,11 +117,11 @@ def as_bytes(posterior: Posterior) -> bytes:
 def _separate(posterior: Posterior) -> tuple[dict[str, Any], Arrays]:
     """Return a posterior as plain values, null for arrays, and the arrays by path."""
     arrays: Arrays = {}
-    own: dict[str, Any] = {"study": posterior.study.model_dump(mode="json")}
+    plain: dict[str, Any] = {"study": posterior.study.model_dump(mode="json")}
     if posterior.assignment is not None:
-        own["assignment"] = replace(posterior.assignment, ids=None)  # a file is handed on
+        plain["assignment"] = replace(posterior.assignment, ids=None)  # a file is handed on
     stored = {part.name: getattr(posterior, part.name) for part in fields(posterior)}
-    return container.split(stored | own, "", arrays), arrays
+    return container.split(stored | plain, "", arrays), arrays
 
 
 def _declared(path: str) -> Array:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from silomix.kernels.arrays import Floats, Reals
 from silomix.messages import Release, ReleasedDiagnostics, container
@@ -23,6 +23,8 @@ from silomix.model.sentences import listing, plural, spoken
 from silomix.study import Study, digest
 
 Level = Literal["trust", "care", "distrust"]
+# By silo, and by kind of reply.
+Counts: TypeAlias = Mapping[str, Mapping[str, int]]
 LEVELS: tuple[Level, ...] = ("trust", "care", "distrust")
 
 # Silos that a sentence names; the others are only counted.
@@ -299,8 +301,7 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
         and diagnostics.confidence is not None,
         f"the draws had settled after {plural(diagnostics.rounds, 'polish round')}": checked,
     }
-    held = [reason for reason, holds in reasons.items() if holds]
-    return listing(held, last=", and ")
+    return listing([reason for reason, holds in reasons.items() if holds], last=", and ")
 
 
 @dataclass(frozen=True)
@@ -324,16 +325,13 @@ class Provenance:
     seed: int
     silos: tuple[str, ...]
     releases: Mapping[str, str]
-    sent: Mapping[str, Mapping[str, int]]
-    answered: Mapping[str, Mapping[str, int]]
+    sent: Counts
+    answered: Counts
     table: str = ""
 
 
 def make_provenance(
-    study: Study,
-    releases: Iterable[Release],
-    sent: Mapping[str, Mapping[str, int]],
-    answered: Mapping[str, Mapping[str, int]],
+    study: Study, releases: Iterable[Release], sent: Counts, answered: Counts
 ) -> Provenance:
     """Return the provenance of a posterior made now.
 
@@ -344,12 +342,6 @@ def make_provenance(
     sent : by silo and kind of reply, bytes, as `count_bytes` counts them.
     answered : by silo and kind of reply, how many.
     """
-    return Provenance(
-        version=metadata.version("silomix"),
-        study=digest(study),
-        seed=study.seed,
-        silos=study.silos,
-        releases={release.silo: container.digest_record(release) for release in releases},
-        sent=sent,
-        answered=answered,
-    )
+    version = metadata.version("silomix")
+    digests = {release.silo: container.digest_record(release) for release in releases}
+    return Provenance(version, digest(study), study.seed, study.silos, digests, sent, answered)

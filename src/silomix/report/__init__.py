@@ -25,13 +25,12 @@ from silomix.posterior import Posterior, characterise
 from silomix.report import cluster_sections as clusters
 from silomix.report import display
 from silomix.report import run_sections as run
-from silomix.report.display import DARK, apart_class, heat_rules
+from silomix.report.display import DARK, Table, apart_class, heat_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from silomix.posterior.outside_variables import Outside
-    from silomix.report.display import Table
+    from silomix.report.outside_variables import Outside
 
 # Levels and numbers that a notebook shows: those that differ most between clusters.
 MOST_LINES = 12

@@ -13,8 +13,7 @@ from silomix.families import KINDS
 from silomix.families.derived import spread
 from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import amount, listing, number, percent, plural, printable
-from silomix.posterior import characterise
-from silomix.posterior.outside_variables import AGAINST, Outside
+from silomix.posterior import Posterior, characterise
 from silomix.report import display
 from silomix.report.display import Cell, Picture, Table, from_lines, make_table
 from silomix.report.run_sections import rows_by_silo
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.schema import Variable
-    from silomix.posterior import Posterior
     from silomix.posterior.global_posterior import Assignment
     from silomix.posterior.outside_estimates import Comparison
+    from silomix.report.outside_variables import Outside
 
 # Probability from which a row's cluster is called clear.
 CLEAR = 0.9
@@ -92,8 +91,7 @@ def sizes_table(posterior: Posterior) -> Table:
     caption = "Each cluster's share of the rows of all silos"
     if posterior.assignment is not None:
         columns["rows labelled"] = sizes["rows"].map("{:,}".format)
-        clear = clear_rows(posterior.assignment)[1]
-        columns["clear rows"] = map(percent, clear)
+        columns["clear rows"] = map(percent, clear_rows(posterior.assignment)[1])
         caption += f"; a row is clear from a probability of {CLEAR:.0%}"
     columns["share"] = sizes["mean"].map(percent)
     columns[f"{INTERVAL:.0%} interval"] = intervals
@@ -116,9 +114,8 @@ def number_sentences(posterior: Posterior) -> Iterator[str]:
     """Yield the evidence for this number of clusters, and for one fewer and one more."""
     match, names = posterior.correspondence, posterior.cluster_names
     small = int((posterior.weights.mean(axis=0, dtype=np.float64) < characterise.SMALL).sum())
-    many = plural(len(names), "cluster")
     rare = f", {small} of them with less than {characterise.SMALL:.0%} of all rows" if small else ""
-    yield f"{many}{rare}."
+    yield f"{plural(len(names), 'cluster')}{rare}."
     pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)
     for a, b, joint, overlap in pairs[:1]:
         sure = "" if np.isnan(joint) else f"the probability that they are one is {joint:.2f}, and "
@@ -344,8 +341,7 @@ def map_picture(posterior: Posterior) -> Picture | None:
     names = posterior.cluster_names
     places = {"cluster": names, "axis 1": x, "axis 2": y}
     drawing = display.map_chart(plane, shares, names, caption)
-    table = make_table("Where the clusters lie", places)
-    return Picture(drawing, caption, table)
+    return Picture(drawing, caption, make_table("Where the clusters lie", places))
 
 
 def outside_tables(outside: Outside) -> list[Table]:
@@ -363,7 +359,7 @@ def _outside_table(outside: Outside, items: Sequence[Comparison]) -> Table:
         *named,
         "rows",
         f"{'mean' if first.level is None else 'share'} {interval}",
-        f"minus the {AGAINST[outside.method]}{points} {interval}",
+        f"minus the {outside.against}{points} {interval}",
         "",
         "p value",
     )
@@ -373,10 +369,8 @@ def _outside_table(outside: Outside, items: Sequence[Comparison]) -> Table:
     missing = outside.missing[first.variable]
     for item in items:
         for cluster, name in enumerate(outside.posterior.cluster_names):
-            mean, least, most = (
-                _outside_text(part[cluster], item)
-                for part in (item.estimate, item.estimate_lower, item.estimate_upper)
-            )
+            limits = item.estimate_lower[cluster], item.estimate_upper[cluster]
+            mean, least, most = (_outside_text(x, item) for x in (item.estimate[cluster], *limits))
             marks = item.difference[cluster], item.lower[cluster], item.upper[cluster]
             change, lower, upper = (_outside_text(value, item, "+") for value in marks)
             picture = display.whisker(*marks, reach) if np.isfinite(marks).all() else ""
@@ -413,8 +407,7 @@ def outside_view(outside: Outside) -> Iterator[RenderableType]:
     way = "each row in its most probable cluster"
     if outside.method == "averaged":
         way = f"memberships averaged over {plural(outside.draws, 'draw')}"
-    clusters = plural(outside.posterior.n_clusters, "cluster")
-    yield Text(f"Outside variables of {clusters}, {way}\n")
+    yield Text(f"Outside variables of {plural(outside.posterior.n_clusters, 'cluster')}, {way}\n")
     tables = outside_tables(outside)
     for table in tables[:MOST_OUTSIDE]:
         yield Text(printable(table.caption))
@@ -422,7 +415,7 @@ def outside_view(outside: Outside) -> Iterator[RenderableType]:
     if len(tables) > MOST_OUTSIDE:
         yield Text(f"... and {len(tables) - MOST_OUTSIDE} more: see .frame()\n")
     yield Text(
-        f"* differs from the {AGAINST[outside.method]}: p at most {outside.threshold:.2g}, "
+        f"* differs from the {outside.against}: p at most {outside.threshold:.2g}, "
         "which keeps the chance of any false alarm in "
         f"{plural(outside.tests, 'test')} at {100 * outside.error:g}% (Bonferroni)"
     )

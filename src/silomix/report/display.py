@@ -155,9 +155,8 @@ def frame_view(frame: pd.DataFrame, left: Collection[str] = ()) -> TerminalTable
     The first column, and those named in `left`, hold text.
     """
     text = {0, *map(list(frame.columns).index, left)}
-    return as_view(
-        make_table("", {str(name): map(_cell, frame[name]) for name in frame}, left=text)
-    )
+    columns = {str(name): map(_cell, frame[name]) for name in frame}
+    return as_view(make_table("", columns, left=text))
 
 
 def _cell(value: object) -> str:

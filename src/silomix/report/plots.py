@@ -16,7 +16,7 @@ from silomix.messages.heat_map import draw_heat, height_of, name_ticks, new_axis
 from silomix.model.reading import Table, read_table
 from silomix.model.sentences import one_of
 from silomix.model.table import encode
-from silomix.posterior import characterise
+from silomix.posterior import Posterior, characterise
 from silomix.posterior.characterise import spread
 from silomix.report.display import COLOURS, MARKERS
 from silomix.report.run_sections import TRACES, find_traces
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.posterior import Posterior
-    from silomix.posterior.outside_variables import Outside
+    from silomix.report.outside_variables import Outside
 
 # By the end of a file's name, what to leave out, so that one figure makes one file.
 NO_STAMP = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
@@ -186,17 +185,16 @@ def outside(found: Outside, ax: Axes | None = None, *, variable: str | None = No
     'age in each cluster, 95% CI'
     """
     name = found.comparisons[0].variable if variable is None else variable
-    one_of("variable", name, [*dict.fromkeys(one.variable for one in found.comparisons)])
-    levels, ax = [one for one in found.comparisons if one.variable == name], new_axis(ax)
+    one_of("variable", name, [*dict.fromkeys(item.variable for item in found.comparisons)])
+    levels, ax = [item for item in found.comparisons if item.variable == name], new_axis(ax)
     at = np.arange(found.posterior.n_clusters)
-    for place, one in enumerate(levels):
-        reach = np.array(
-            [one.estimate - one.estimate_lower, one.estimate_upper - one.estimate]
-        ).clip(min=0.0)
-        _beside(ax, (place, len(levels)), at, one.estimate, reach, one.name)
+    for place, item in enumerate(levels):
+        middle, lower, upper = item.estimate, item.estimate_lower, item.estimate_upper
+        reach = np.clip([middle - lower, upper - middle], 0.0, None)
+        _beside(ax, (place, len(levels)), at, middle, reach, item.name)
         colour = COLOURS[place % len(COLOURS)]
         label = "all rows" if len(levels) == 1 else None
-        ax.axhline(one.whole, color=colour, linewidth=0.8, linestyle="--", label=label)
+        ax.axhline(item.whole, color=colour, linewidth=0.8, linestyle="--", label=label)
     ax.legend(fontsize=8)
     name_ticks(ax, found.posterior.cluster_names)
     shown = "mean" if levels[0].level is None else "share of the cluster"

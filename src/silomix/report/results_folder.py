@@ -15,7 +15,7 @@ from silomix.posterior.saved_file import SAVED, as_bytes
 from silomix.report import LABELS, PROFILES, SECTIONS, SIZES, write_report
 from silomix.report.display import as_text
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
-from silomix.study import read_study, write_study
+from silomix.study import Study, read_study, write_study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from silomix.model.draws import LocalPosterior
     from silomix.posterior import Posterior
-    from silomix.study import Study
 
 SUMMARY, PAGE, STUDY = "summary.txt", "report.html", "study.toml"
 DRAWS = "draws.npz"

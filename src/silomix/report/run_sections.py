@@ -16,7 +16,7 @@ import pandas as pd
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED, fewest_draws, rhat_words, worst_rhat
 from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import ABSENT, amount, listing, percent, plural, probability, span
-from silomix.posterior import verdict
+from silomix.posterior import Posterior, PosteriorDiagnostics, verdict
 from silomix.posterior.characterise import spread
 from silomix.posterior.frames import no_drift
 from silomix.report import display
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Reals
     from silomix.messages import ReleasedDiagnostics
-    from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
     from silomix.study.methods import Method
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from silomix.model.diagnostics import rhat_words
 from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import number, plural, printable, span
-from silomix.posterior import verdict
+from silomix.posterior import Posterior, PosteriorDiagnostics, verdict
 from silomix.posterior.frames import estimates
 from silomix.report import sections
 from silomix.report.cluster_sections import sizes_frame
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Reals
     from silomix.model.draws import LocalPosterior
-    from silomix.posterior import Posterior, PosteriorDiagnostics
 
 # Lines of a table, unless there are more clusters; the others are only counted.
 MOST_LINES = 20
@@ -64,11 +63,10 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     """Return a posterior's sections, as far as a terminal shows them."""
     rows = rows_by_silo(posterior)
     counted = "" if rows is None else f", {about(posterior)}{plural(sum(rows), 'row')}"
-    clusters = (
-        f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
-    )
+    clusters = plural(posterior.n_clusters, "cluster")
+    silos = plural(len(posterior.silos), "silo")
     variables = plural(len(posterior.study.variables), "variable")
-    yield Text(f"{clusters}{counted}, {variables}\n", style="bold")
+    yield Text(f"{clusters} in {silos}{counted}, {variables}\n", style="bold")
     most = max(MOST_LINES, posterior.n_clusters)
     for section in sections(posterior):
         sentences = [Text(printable(sentence)) for sentence in section.sentences(posterior)]
@@ -86,14 +84,13 @@ def verdict_view(diagnostics: PosteriorDiagnostics) -> Text:
 
 def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:
     """Return for a program how many rows each cluster got, by `Posterior.labels_frame`."""
-    sizes = np.bincount(labels["cluster"], minlength=posterior.n_clusters)
     others = ~labels["silo"].isin(posterior.silos)
     if len(posterior.silos) == 1:
         others &= labels["silo"].notna()  # who fitted one table has no silos to name
     return {
         "rows": len(labels),
         "clusters": posterior.n_clusters,
-        "sizes": sizes.tolist(),
+        "sizes": np.bincount(labels["cluster"], minlength=posterior.n_clusters).tolist(),
         "mean_probability": float(labels["probability"].mean()) if len(labels) else None,
         "rows_of_other_silos": int(others.sum()),
     }
@@ -163,8 +160,8 @@ def silo_record(name: str, posterior: LocalPosterior) -> dict[str, Any]:
         "trusted": diagnostics.trusted,
         "verdict": diagnostics.verdict,
         "traces": {
-            trace: {"rhat": _or_none(found.rhat), "ess": _or_none(found.ess)}
-            for trace, found in diagnostics.traces.items()
+            word: {"rhat": _or_none(trace.rhat), "ess": _or_none(trace.ess)}
+            for word, trace in diagnostics.traces.items()
         },
         "partition": posterior.partition.method,
         "relabel": posterior.relabel,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.model.schema import MISSING_LEVEL, Schema, Variable
+from silomix.model.schema import MISSING_LEVEL, Prior, Schema, Variable
 from silomix.model.sentences import at_least, one_of
 
 if TYPE_CHECKING:
@@ -186,12 +186,7 @@ def simulate(
 
 
 def draw_silos(
-    rng: Rng,
-    schema: Schema,
-    sizes: Ints,
-    weights: Floats,
-    probabilities: Floats,
-    by_silo: Floats,
+    rng: Rng, schema: Schema, sizes: Ints, weights: Floats, probabilities: Floats, by_silo: Floats
 ) -> tuple[pd.DataFrame, Truth]:
     """Draw a table from known parameters.
 
@@ -336,7 +331,6 @@ def _weights_of_table_1(present: tuple[range, ...], silos: int) -> Floats:
 
 def _family(schema: Schema) -> Product:
     from silomix.families import make_family
-    from silomix.model.schema import Prior
 
     return make_family(schema, Prior())
 
@@ -366,8 +360,7 @@ def _draw_profiles(
         elif variable.kind == "poisson":
             parts.append(rng.gamma(RATE_SHAPE, RATE_MEAN / RATE_SHAPE, (clusters, 1)))
         else:
-            shapes = np.full(len(variable.levels), concentration)
-            parts.append(rng.dirichlet(shapes, clusters))
+            parts.append(rng.dirichlet(np.full(len(variable.levels), concentration), clusters))
     return np.hstack(parts)
 
 

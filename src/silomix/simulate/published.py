@@ -66,16 +66,12 @@ def read_facts() -> Facts:
     clusters = pd.DataFrame(items)
     marks = np.zeros((len(clusters), len(conditions)), dtype=np.int64)
 
-    def mark(c: int, words: list[str], kind: str, value: int) -> None:
-        names = [name for word in words for name in wordings[word].get(kind, ())]
-        marks[c, conditions.index.isin(names)] = value
-
+    kinds = [("members", MEMBER), ("named", NAMED), ("flags", FLAG)]
     for c, cluster in enumerate(items):
-        mark(c, cluster["high"], "members", MEMBER)
-        mark(c, cluster["high"], "named", NAMED)
-        mark(c, cluster["high"], "flags", FLAG)
+        for side, kind, value in (*(("high", *each) for each in kinds), ("low", "named", LOW)):
+            names = [name for word in cluster[side] for name in wordings[word].get(kind, ())]
+            marks[c, conditions.index.isin(names)] = value
         marks[c, conditions.index.isin(cluster.get("nearly_all", ()))] = FLAG
-        mark(c, cluster["low"], "named", LOW)
     weights = (clusters["size"] / clusters["size"].sum()).to_numpy()
     return Facts(content["summary"], conditions, clusters, weights, marks)
 

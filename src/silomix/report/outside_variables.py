@@ -15,21 +15,14 @@ from silomix.errors import DataError, DataWarning, SettingsError, warn
 from silomix.model import reading
 from silomix.model.columns import MOST_LEVELS, like_missing
 from silomix.model.metrics import cluster_numbers
-from silomix.model.sentences import (
-    at_least,
-    cores,
-    did_you_mean,
-    one_of,
-    quoted,
-)
+from silomix.model.sentences import at_least, cores, did_you_mean, one_of, quoted
 from silomix.model.table import encode, load
 from silomix.posterior import outside_estimates as estimates
 from silomix.posterior.frames import Layout, make_frame
 from silomix.posterior.membership import ELSEWHERE, encoded_membership, silo_places
-from silomix.posterior.outside_estimates import (
-    Comparison,
-    Target,
-)
+from silomix.posterior.outside_estimates import Comparison, Target
+from silomix.report.cluster_sections import outside_view
+from silomix.report.display import as_text
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -55,7 +48,7 @@ TIDY = (
 )
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Outside:
     """Differences of the clusters in variables that were not clustered.
 
@@ -77,6 +70,11 @@ class Outside:
     rows: int
     missing: Mapping[str, int]
     draws: int
+
+    @property
+    def against(self) -> str:
+        """Group of rows that each cluster is compared with: "rest" or "whole"."""
+        return AGAINST[self.method]
 
     @property
     def error(self) -> float:
@@ -116,7 +114,7 @@ class Outside:
             return make_frame(wide, frame_like, self.posterior)
         lines = pd.concat(pd.DataFrame(item._asdict() | {"cluster": clusters}) for item in items)
         lines = lines.rename(columns={"level": "level_name"}).assign(
-            against=AGAINST[self.method],
+            against=self.against,
             interval=f"{100 * self.level:g}% CI",
             significant=lines["p_value"] <= self.threshold,
             method=self.method,
@@ -124,9 +122,6 @@ class Outside:
         return make_frame(lines[[*TIDY]].to_dict("list"), frame_like, self.posterior)
 
     def __repr__(self) -> str:
-        from silomix.report.cluster_sections import outside_view  # looks upward
-        from silomix.report.display import as_text
-
         return as_text(outside_view(self)).rstrip()
 
 
@@ -217,15 +212,7 @@ def compare_outside(
         places = silo_places(frame, silo, posterior)
         memberships = memberships_by_draw(posterior, frame, places, used, threads)
         results = estimates.compare_memberships(targets, memberships, level)
-    return Outside(
-        posterior=posterior,
-        comparisons=tuple(results),
-        method=method,
-        level=level,
-        rows=len(frame),
-        missing=missing,
-        draws=used,
-    )
+    return Outside(posterior, tuple(results), method, level, len(frame), missing, used)
 
 
 def regress_membership(
@@ -303,9 +290,7 @@ def regress_membership(
     middle = estimate.mean(axis=0)
     half = stdtrit(freedom, 0.5 + level / 2) * error
     # a constant far from the data may be beyond what floats hold
-    ratio, low, high = (
-        np.exp(np.minimum(x, 700.0)) for x in (middle, middle - half, middle + half)
-    )
+    ratio, low, high = np.exp(np.minimum([middle, middle - half, middle + half], 700.0))
     compared = [c for c in range(clusters) if c != reference]
     columns = {
         "cluster": np.repeat(compared, len(used) + 1),

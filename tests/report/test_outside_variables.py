@@ -22,7 +22,7 @@ from silomix.posterior.outside_estimates import (
     compare_shares,
     regress,
 )
-from silomix.posterior.outside_variables import compare_outside, read_outside
+from silomix.report.outside_variables import compare_outside, read_outside
 
 ROWS = 289_821
 FEMALE, DEAD = 187_402, 139_288
