@@ -20,7 +20,7 @@ from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
 from silomix.families import make_family
 from silomix.families.categorical import draw_levels
-from silomix.families.rows import CategoryChain, prepare
+from silomix.families.chains import CategoryChain, prepare
 from silomix.kernels.arrays import distinct_rows
 from silomix.kernels.layout import KeptDraws, lay_out, level_counts, row_table
 from silomix.kernels.likelihood import expected_counts

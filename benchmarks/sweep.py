@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 
 from silomix.families import make_family
-from silomix.families.rows import CategoryChain, prepare
+from silomix.families.chains import CategoryChain, prepare
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
 from silomix.model.schema import Prior, Schema, Shard, Variable

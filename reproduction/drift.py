@@ -47,7 +47,7 @@ from study import warm_up
 import silomix
 from silomix import rivals
 from silomix.coordinator.polish import Start, polish
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.model.table import load
 from silomix.silo.local import Silo
 from silomix.study import Polish, make_study

@@ -7,7 +7,7 @@
 2. `lbfgs` against `psgd` from the same start, which `lbfgs` lifts off the simplex's edges: how
    far below it ends, and in how many evaluations.
 
-Both of the paper's solvers use the step rule of `silomix.paper.variants`.
+Both of the paper's solvers use the step rule of `silomix.paper.aggregations`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import effective_counts, matched_draws
 from silomix.paper import FewRounds, Psgd
-from silomix.paper.variants import few_rounds, psgd
+from silomix.paper.aggregations import few_rounds, psgd
 from silomix.rivals.federation import open_silos
 from silomix.study import Lbfgs
 

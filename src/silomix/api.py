@@ -213,9 +213,9 @@ def fit(
     """
     _check_call(settings, preset, transport)
     rules = OPEN if policy is None else find_policy(policy)
-    odd: list[warnings.WarningMessage] = []
+    caught: list[warnings.WarningMessage] = []
     try:
-        with warnings.catch_warnings(record=True) as odd:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             frame = expand(table, frequency)
             if id is not None:
@@ -225,7 +225,7 @@ def fit(
             options: dict[str, Any] = {"variables": used, "kinds": kinds, "bins": bins}
             shard = load(frame, silo=silo, missing=missing, na_values=na_values, **options)
     finally:  # said at the caller's line; the result keeps those about the table
-        for warning in odd:
+        for warning in caught:
             warn(warning.message)
     # not among the warnings that the result keeps: it may quote ids
     ids = None if id is None else read_ids(frame, id, is_repeated=frequency is not None)
@@ -236,12 +236,12 @@ def fit(
     study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)
     with reporting(progress) as report:
         parts = split_silos(shard, roster, study, rules, checkpoint)
-        with _asking(transport, parts, cores(threads), report) as silos:
+        with _open_transport(transport, parts, cores(threads), report) as silos:
             posterior = run_study(study, silos, threads=cores(threads), report=report)
     blanks = np.array([part.shard.missing for part in parts]) if policy is None else None
     assignment = replace(gather_assignment(silos.silos, roster.places), missing=blanks, ids=ids)
     name = Path(table).name if isinstance(table, str | Path) else ""
-    notes = [as_note(warning.message) for warning in odd if warning.category is DataWarning]
+    notes = [as_note(warning.message) for warning in caught if warning.category is DataWarning]
     empty = np.setdiff1d(range(posterior.n_clusters), assignment.labels)
     notes += [f"Cluster {c} is not the most probable cluster of any row." for c in empty]
     return replace(
@@ -293,9 +293,10 @@ def gather_assignment(silos: Sequence[Silo], places: Ints) -> Assignment:
     return Assignment(membership.argmax(axis=1), membership, places)
 
 
-def _asking(
+def _open_transport(
     transport: str, silos: Sequence[Silo], threads: int, report: Report | None
 ) -> AbstractContextManager[InProcess | Joblib]:
+    """The silos behind a transport."""
     if transport == "in-process":
         return nullcontext(InProcess(silos, threads=threads, report=report))
     from silomix.transports.parallel import Joblib

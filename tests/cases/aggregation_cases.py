@@ -9,7 +9,7 @@ import numpy as np
 from cases.families import categories, model_of, shard_of
 
 from silomix.coordinator.aggregation.objective import of_rows
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.kernels.arrays import distinct_rows
 from silomix.messages import (
     CountDistinctRows,

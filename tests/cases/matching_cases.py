@@ -10,7 +10,7 @@ from cases.families import categories, model_of, shard_of
 from scipy.stats import binomtest
 
 from silomix.coordinator.matching.evidence import DriftEvidence, LocalClusters
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference
 from silomix.model.schema import Prior

@@ -24,8 +24,8 @@ from scipy.special import logsumexp
 import silomix
 from silomix.errors import PolicyRefusal, SettingsError
 from silomix.families import KINDS, derived, make_family
+from silomix.families.chains import CategoryChain, FeatureChain, Rows, prepare
 from silomix.families.family import Family
-from silomix.families.rows import CategoryChain, FeatureChain, Rows, prepare
 from silomix.kernels import feature_rows
 from silomix.kernels.layout import KeptDraws
 from silomix.messages.folder import read_release, write_release

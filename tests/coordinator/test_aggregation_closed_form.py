@@ -11,7 +11,7 @@ from silomix.coordinator.aggregation import multiply
 from silomix.families.categorical import draw_levels, fit_dirichlet
 from silomix.model.draws import MatchedDraws
 from silomix.model.schema import Prior
-from silomix.paper.variants import average_elementwise, inverse_variances
+from silomix.paper.aggregations import average_elementwise, inverse_variances
 
 DRAWS = 4000
 # relative error allowed to a concentration from 4,000 draws: four standard errors and more

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from silomix.coordinator.aggregation import lbfgs, size_weights
 from silomix.coordinator.aggregation.objective import Objective, evaluate, hypercube, join
 from silomix.paper import FewRounds, Psgd
-from silomix.paper.variants import few_rounds, psgd
+from silomix.paper.aggregations import few_rounds, psgd
 from silomix.study import Lbfgs
 
 FLOOR = 1e-6

@@ -11,8 +11,8 @@ from cases.families import categories, model_of, shard_of
 from cases.matching_cases import SIZES, make_release, offsets_of
 from numpy.testing import assert_allclose, assert_array_equal
 
+from silomix.families.chains import Rows
 from silomix.families.family import SMALLEST
-from silomix.families.rows import Rows
 from silomix.messages import DivergenceCost
 from silomix.messages import released_draws as module
 from silomix.messages.released_draws import (

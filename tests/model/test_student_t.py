@@ -11,10 +11,10 @@ from scipy import stats
 from scipy.integrate import quad
 
 from silomix.families import make_family
+from silomix.families.chains import Rows
 from silomix.families.disclosure import breach
 from silomix.families.gaussian import Gaussian
 from silomix.families.product import Product
-from silomix.families.rows import Rows
 from silomix.families.student_t import StudentT
 from silomix.model.schema import Prior, Variable
 from silomix.study.policy import Policy

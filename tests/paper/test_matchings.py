@@ -23,8 +23,8 @@ from silomix.coordinator.matching.evidence import DriftEvidence, local_clusters
 from silomix.errors import PolicyRefusal
 from silomix.messages.released_draws import REFERENCE_DRAWS, release_medians
 from silomix.paper import Ball, Divergence, Hungarian
-from silomix.paper import variants as module
-from silomix.paper.variants import (
+from silomix.paper import matchings as module
+from silomix.paper.matchings import (
     assign,
     ball_groups,
     components,

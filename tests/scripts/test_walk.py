@@ -15,14 +15,16 @@ import pathlib, sys, threading
 import silomix, silomix.api
 root = str(pathlib.Path(silomix.__file__).parent)
 table, _ = silomix.simulate("non-nested", rows=400, silos=4, seed=1)
+options = {"silo": "silo", "iterations": 600, "seed": 1, "progress": False}
 seen, fit = set(), silomix.fit
+fit(table, **options)  # compiling runs more
 def watch(frame, event, _):
     code = frame.f_code
     if event == "call" and code.co_filename.startswith(root) and code.co_name != "<module>":
         seen.add(code.co_filename)
 threading.setprofile(watch)
 sys.setprofile(watch)
-fit(table, silo="silo", iterations=600, seed=1, progress=False)
+fit(table, **options)
 sys.setprofile(None)
 print(*sorted(seen), sep="\\n")
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silomix.families.rows import CategoryChain
+from silomix.families.chains import CategoryChain
 
 
 @pytest.fixture

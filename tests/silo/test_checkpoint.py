@@ -20,7 +20,7 @@ from cases.sampler_cases import assert_same_draws
 
 import silomix
 from silomix.errors import CheckpointError
-from silomix.families.rows import CategoryChain
+from silomix.families.chains import CategoryChain
 from silomix.kernels.reproducible import chain_key
 from silomix.model.draws import Schedule
 from silomix.model.schema import Prior, Schema, Shard, Variable

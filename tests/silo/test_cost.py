@@ -10,7 +10,7 @@ import pytest
 from cases.sampler_cases import random_shard
 
 from silomix.errors import PolicyRefusal
-from silomix.families.rows import CategoryChain, FeatureChain
+from silomix.families.chains import CategoryChain, FeatureChain
 from silomix.messages import AssignRows, SampleLocally
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo import cost

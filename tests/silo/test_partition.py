@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from silomix.errors import MissingDependency
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.kernels.similarity import co_clustering, sum_by_cluster
 from silomix.model.draws import Schedule
 from silomix.model.schema import Prior

@@ -13,7 +13,7 @@ from cases import sweep_twin as reference
 from cases.sampler_cases import assert_same_draws, random_shard
 from numpy.testing import assert_array_equal
 
-from silomix.families.rows import CategoryChain
+from silomix.families.chains import CategoryChain
 from silomix.messages.progress import Progress
 from silomix.model.draws import Schedule
 from silomix.model.schema import Prior

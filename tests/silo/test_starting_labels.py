@@ -7,7 +7,7 @@ import pytest
 
 import silomix
 from silomix.families import make_family
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.model.draws import Schedule
 from silomix.model.metrics import adjusted_rand_index
 from silomix.model.schema import Prior

@@ -6,7 +6,7 @@ import numpy as np
 from cases.aggregation_cases import draw_cells
 from cases.families import categories, shard_of
 
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.kernels.reproducible import chain_key, fold
 from silomix.messages import PolishReply
 

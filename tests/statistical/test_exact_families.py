@@ -23,8 +23,8 @@ from statistical.exact import (
     labellings,
 )
 
+from silomix.families import chains as sweeping
 from silomix.families import make_family
-from silomix.families import rows as sweeping
 from silomix.families.gaussian import Gaussian
 from silomix.families.gaussian_full import FullGaussian
 from silomix.families.negative_binomial import NegativeBinomial

@@ -10,7 +10,7 @@ from scipy import stats
 from statistical.exact import FALSE_ALARM
 
 from silomix.families import make_family
-from silomix.families.rows import FeatureChain, prepare
+from silomix.families.chains import FeatureChain, prepare
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
 from silomix.model.schema import Prior

@@ -13,7 +13,7 @@ from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
 from silomix.coordinator.convergence import FIRST_CHECK, WORTH, excess, independent_draws
 from silomix.coordinator.polish import Start, polish
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.model.schema import Prior
 from silomix.study import Polish
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from silomix.api import fit
 from silomix.cli import command as cli
 from silomix.families import make_family
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.kernels.arrays import Ints
 from silomix.messages.progress import showing
 from silomix.model.files import finishing, writing

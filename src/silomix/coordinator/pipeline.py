@@ -47,27 +47,27 @@ def run_study(
     Fendler et al. (2026), section 4: apply (each silo samples), match, aggregate; then polish,
     which is ours. `strategy="exact"` samples the pooled posterior over the silos instead.
     """
-    asked = CountingSilos(silos, report)
+    counted = CountingSilos(silos, report)
     releases: list[Release] = []
     model = study.pooled_model
     if study.strategy == "exact":
-        tell = partial(asked.say, "sampling")
-        parts, diagnostics = find_pooled_posterior(study, asked, model, tell)
+        tell = partial(counted.say, "sampling")
+        parts, diagnostics = find_pooled_posterior(study, counted, model, tell)
     else:
-        replies: Mapping[str, Release] = asked.ask(SampleLocally())
+        replies: Mapping[str, Release] = counted.ask(SampleLocally())
         releases = [replies[name] for name in silos.names]
-        parts, diagnostics = find_consensus(study, releases, asked, model, threads)
+        parts, diagnostics = find_consensus(study, releases, counted, model, threads)
 
     parts = ordered(parts)
-    asked.say("assigning")
+    counted.say("assigning")
     by_matching = parts.correspondence if study.assign == "matching" else None
-    assign_rows(parts, asked, by_matching.groups if by_matching else None)
-    notes = cluster_notes(parts, asked.rows, model.family, expected=study.rows or ())
+    assign_rows(parts, counted, by_matching.groups if by_matching else None)
+    notes = cluster_notes(parts, counted.rows, model.family, expected=study.rows or ())
     return Posterior(
         study=study,
         **vars(parts),
         diagnostics=replace(diagnostics, notes=(*diagnostics.notes, *notes)),
-        provenance=make_provenance(study, releases, asked.sent, asked.answered),
+        provenance=make_provenance(study, releases, counted.sent, counted.answered),
     )
 
 
@@ -173,12 +173,12 @@ def assign_rows(parts: Parts, silos: Silos, groups: Sequence[Ints] | None) -> No
     """Have every silo find its rows' clusters, and keep them."""
     own = parts.silo_profiles
     last = slice(-len(own.parameters), None) if own else slice(None)
-    asked = {}
+    questions = {}
     for place, name in enumerate(silos.names):
         profiles = own.parameters[:, place] if own else parts.profile_draws
         by_matching = groups[place] if groups is not None else None
-        asked[name] = AssignRows(parts.weights_by_silo[last, place], profiles, by_matching)
-    silos.ask(asked)
+        questions[name] = AssignRows(parts.weights_by_silo[last, place], profiles, by_matching)
+    silos.ask(questions)
 
 
 def policy_notes(releases: list[Release]) -> Iterator[str]:

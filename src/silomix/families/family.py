@@ -23,8 +23,9 @@ for the spread: `conjugate` writes statistics so.
 are shown. Its defaults are those of one positive parameter, the mean of x, with (n, Σx) as
 statistics. `Levels` in `categorical.py` has those of categories. Everything else that the package
 asks of a family is a function in `derived.py`, which has a default too; a family with a closed form
-has a method of the same name. `Product` joins blocks by concatenating their columns; every study
-has one, even where all variables are of one kind.
+has a method of the same name. A class becomes a kind in `KINDS` of `product.py`. The prior to the
+power 1/S of a silo is `Product.share`. `Product` joins blocks by concatenating their columns; every
+study has one, even where all variables are of one kind.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from silomix.study.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from silomix.families.chains import Rows
     from silomix.families.product import Product
-    from silomix.families.rows import Rows
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import DivergenceCost, Release, ShareReleases
     from silomix.model.schema import PooledModel

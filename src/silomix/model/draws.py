@@ -121,7 +121,8 @@ class Draws:
     shard : the rows that were sampled.
     labels : (draw, row), the component of each row.
     weights : (draw, component), float32.
-    probabilities : (draw, component, level), float32, columns as in `levels`.
+    probabilities : (draw, component, parameter), float32: of categories the probabilities of the
+        levels, columns as in `levels`.
     log_likelihood : (draw,), float64: log p(rows | weights, probabilities) of that draw, the
         labels summed out.
     chain : (draw,), the chain each draw came from.

@@ -136,10 +136,10 @@ class FewRounds(methods.Solver):
         return self.rounds
 
 
-methods.MATCHINGS.register(Hungarian, "silomix.paper.variants:hungarian_groups")
-methods.MATCHINGS.register(Divergence, "silomix.paper.variants:divergence_groups")
-methods.MATCHINGS.register(Ball, "silomix.paper.variants:ball_groups")
-methods.AGGREGATIONS.register(Cmc, "silomix.paper.variants:by_inverse_variance")
-methods.AGGREGATIONS.register(Uniform, "silomix.paper.variants:alike")
-methods.SOLVERS.register(Psgd, "silomix.paper.variants:psgd")
-methods.SOLVERS.register(FewRounds, "silomix.paper.variants:few_rounds")
+methods.MATCHINGS.register(Hungarian, "silomix.paper.matchings:hungarian_groups")
+methods.MATCHINGS.register(Divergence, "silomix.paper.matchings:divergence_groups")
+methods.MATCHINGS.register(Ball, "silomix.paper.matchings:ball_groups")
+methods.AGGREGATIONS.register(Cmc, "silomix.paper.aggregations:by_inverse_variance")
+methods.AGGREGATIONS.register(Uniform, "silomix.paper.aggregations:alike")
+methods.SOLVERS.register(Psgd, "silomix.paper.aggregations:psgd")
+methods.SOLVERS.register(FewRounds, "silomix.paper.aggregations:few_rounds")

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from silomix.errors import DataError, DataWarning, SettingsError, warn
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.kernels.likelihood import RowMembership
 from silomix.model.draws import to_four_decimals
 from silomix.model.reading import Table, read_cells, read_table

@@ -56,7 +56,7 @@ def cmc(
     alone, and one weight for all of a silo's π; "uniform" equal weights. Each silo samples under
     the prior to the power 1/S. Scott et al. have no clusters to match: silomix's matching comes
     first. How a mixture's parameters become coordinates is in `silomix.rivals.consensus`, and for
-    "independent" in `silomix.paper.variants`.
+    "independent" in `silomix.paper.aggregations`.
 
     In Scott et al. all silos share one θ. Weights of clusters that differ between silos are not
     such a θ: their average by precision is not the weight over all rows, and its intervals are

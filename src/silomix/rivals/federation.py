@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from silomix.api import gather_assignment
 from silomix.errors import DataError, SettingsError
 from silomix.families.categorical import one_hot
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.kernels.arrays import Array, Floats, Ints, Reals, sum_by
 from silomix.messages.progress import CountingSilos
 from silomix.model.reading import Table, read_table

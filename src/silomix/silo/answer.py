@@ -1,4 +1,4 @@
-"""The silo's side of the seam: `answer(query, silo)`, and nothing else, runs next to the rows.
+"""Answer a coordinator's questions about the silo's rows: `answer(query, silo)`.
 
 Each question is first held against the silo's policy: may it be asked, how often, and is what it
 shows something that the policy would have let out itself?

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from silomix.errors import DataError, SettingsError, StudyMismatch
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.model.files import finishing
 from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.spreadsheet import write_table

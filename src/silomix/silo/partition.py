@@ -24,7 +24,7 @@ from scipy.spatial.distance import squareform
 from scipy.special import digamma, gammaln, softmax, xlogy
 
 from silomix.errors import MissingDependency, SettingsError
-from silomix.families.rows import Rows
+from silomix.families.chains import Rows
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
 from silomix.model.diagnostics import index_of_labels
 from silomix.model.draws import Draws, Partition

@@ -1,7 +1,7 @@
-"""LocalPosterior -> Release: the only door out of a silo.
+"""LocalPosterior -> Release: every rule of a policy that alters a number.
 
-Every number derived from a silo's rows that a policy may alter goes through the rules below.
-Whether a question is answered at all, and how often, is decided in `silomix.silo.answer.permit`.
+Whether a question is answered at all, and how often, is decided in `silomix.silo.answer.permit`:
+answers to the other questions are exact sums, which only a policy without rules lets out.
 
 A release is treated as a frequency table: how often each level occurs in each cluster, on average
 over the draws of who belongs to it, in whole numbers. The prior has no part in it, so no study can

@@ -1,4 +1,6 @@
-"""Sample a shard: chains, schedule, storage, progress, interruption. No likelihoods here.
+"""Run the chains of one silo: schedule, storage, progress, interruption.
+
+The sweep itself is in `families.chains`, and compiled for categories in `kernels.gibbs_sweep`.
 
 The apply step of Fendler et al. (2026), section 4.2: each silo samples its own posterior under
 the prior to the power 1/S. Draws depend on the seed, the silo's place in the roster, the chain and
@@ -36,7 +38,7 @@ from scipy.special import gammaln
 
 from silomix.errors import CheckpointError
 from silomix.families import make_family
-from silomix.families.rows import CategoryChain, FeatureChain, Plan, Rows, prepare
+from silomix.families.chains import CategoryChain, FeatureChain, Plan, Rows, prepare
 from silomix.kernels.layout import KeptDraws
 from silomix.kernels.reproducible import chain_key
 from silomix.messages.progress import Progress, Report

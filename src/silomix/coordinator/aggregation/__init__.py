@@ -5,8 +5,10 @@ registered in `silomix.study.AGGREGATIONS`.
 
 The default is variational consensus Monte Carlo: weighted means, by the weights of the largest
 relaxed ELBO. A solver is a function with the signature of `lbfgs`, registered in
-`silomix.study.SOLVERS`. That is a quasi-Newton method on log-weights through a softmax, each block
-of them on its own scale: about ten evaluations from the silos' sizes, twenty from anywhere.
+`silomix.study.SOLVERS`; the paper's projected stochastic gradient is in
+`silomix.paper.aggregations`, the ELBO and the simplex in `objective`. `lbfgs` is a quasi-Newton
+method on log-weights through a softmax, each block of them on its own scale: about ten evaluations
+from the silos' sizes, twenty from anywhere.
 
 Another is a product of densities that are fitted to the silos' draws. Near 0 and 1 the mean of S
 draws has the wrong shape, whatever its weights; the product of densities has not. Each silo's draws

@@ -1,7 +1,8 @@
 """Which local clusters of which silos are the same: [Release] -> Correspondence.
 
 A matching is a function that returns the group of each local cluster of a `MatchingProblem`; it is
-registered in `silomix.study.MATCHINGS`.
+registered in `silomix.study.MATCHINGS`. The default is in `greedy`; the paper's ball, Hungarian and
+divergence matchings are in `silomix.paper.matchings`.
 
 How sure it is comes from sampled groupings: block Gibbs over the local clusters (the merge step of
 SNOB: Zuanetti et al., 2019). A grouping's probability is proportional to the product over its
