@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from silomix.coordinator.matching import match
+from silomix.errors import SettingsError
 from silomix.study.methods import MATCHINGS
 
 WORDS = sorted(MATCHINGS)
@@ -120,3 +121,19 @@ def test_another_order_of_silos_and_labels_gives_the_same_answer(word, data, num
     places = np.split(np.arange(len(expected)), np.cumsum([r.clusters for r in releases])[:-1])
     order = rearrange_groups(places, silos, labels)
     assert_array_equal(after.confidence, before.confidence[np.ix_(order, order)])
+
+
+@pytest.mark.parametrize(
+    ("answer", "described"),
+    [([0.5] * 10, "float64 of shape"), ([0] * 11, r"int64 of shape \(11,\)")],
+)
+def test_what_is_no_grouping_is_refused_with_the_name_of_the_matching(
+    rng, monkeypatch, answer, described
+):
+    case = draw_releases(rng, [range(5), range(5)])
+    entry = MATCHINGS["evidence"]._replace(function=lambda problem, settings: answer)
+    monkeypatch.setitem(MATCHINGS, "evidence", entry)
+    model = model_of((2, 2, 3), 0)
+    given = case, counts_of(case, model), PLAIN["evidence"], QuietSilos(), model
+    with pytest.raises(SettingsError, match=f"'evidence' returned {described}.* 10 local clusters"):
+        match(*given, drift=False)

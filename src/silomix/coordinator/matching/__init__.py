@@ -28,6 +28,7 @@ from silomix.coordinator.matching.evidence import (
     local_clusters,
     sum_blocks,
 )
+from silomix.errors import SettingsError
 from silomix.kernels.arrays import Array, Bools, Floats, Ints, Rng, by_appearance
 from silomix.kernels.reproducible import kernel
 from silomix.model.draws import Correspondence
@@ -87,15 +88,12 @@ def match(
     alone, few = np.arange(len(clusters.silo)), min(greedy.STRAY_ROWS, limit)
     start = greedy.absorb_groups(clusters, alone, evidence, limit=few)
 
-    solve = MATCHINGS.function(settings)
     problem = MatchingProblem(releases, clusters, evidence, start, silos, for_matching)
     # a matching that knows no drift is asked once: only what follows is judged under it
     fixed = None if settings.by_evidence else solve(problem, settings)
 
     def find(evidence: DriftEvidence) -> Ints:
-        if fixed is not None:
-            return fixed
-        return np.asarray(solve(replace(problem, evidence=evidence), settings))
+        return solve(replace(problem, evidence=evidence), settings) if fixed is None else fixed
 
     if drift and len(releases) > 1:
         groups, evidence = group_under_drift(clusters, evidence, find)
@@ -112,6 +110,17 @@ def match(
     by_silo = tuple(groups[clusters.silo == silo] for silo in range(len(releases)))
     sizes, method = tuple(release.sizes for release in releases), settings.method
     return Correspondence(clusters.names, by_silo, sizes, method, confidence), evidence.kappa
+
+
+def solve(problem: MatchingProblem, settings: Matching) -> Ints:
+    """Group of each local cluster, by the function that is registered."""
+    groups = np.asarray(MATCHINGS.function(settings)(problem, settings))
+    if groups.shape != (len(problem.clusters.silo),) or groups.dtype.kind not in "iu":
+        raise SettingsError(
+            f"the matching {settings.method!r} returned {groups.dtype} of shape {groups.shape}; it "
+            f"must return a whole number for each of {len(problem.clusters.silo)} local clusters"
+        )
+    return groups
 
 
 def number_by_rows(groups: Ints, sizes: Ints) -> Ints:
