@@ -133,7 +133,7 @@ def test_what_is_no_grouping_is_refused_with_the_name_of_the_matching(
     case = draw_releases(rng, [range(5), range(5)])
     entry = MATCHINGS["evidence"]._replace(function=lambda problem, settings: answer)
     monkeypatch.setitem(MATCHINGS, "evidence", entry)
-    model = model_of((2, 2, 3), 0)
-    given = case, counts_of(case, model), PLAIN["evidence"], QuietSilos(), model
+    model = model_of((2, 3, 2), 0)
+    given = case, counts_of(case, model), PLAIN["evidence"], QuietSilos(case), model
     with pytest.raises(SettingsError, match=f"'evidence' returned {described}.* 10 local clusters"):
         match(*given, drift=False)
