@@ -21,13 +21,7 @@ import numpy as np
 from silomix.errors import PolicyRefusal
 from silomix.families import disclosure
 from silomix.families.disclosure import top_code
-from silomix.families.release_rounding import (
-    CLUSTER,
-    STAND_INS,
-    applied,
-    least_units,
-    round_counts,
-)
+from silomix.families.release_rounding import CLUSTER, STAND_INS, applied, least_units, round_counts
 from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
 from silomix.silo.partition import largest_first
 from silomix.study.policy import OPEN, Policy, echo

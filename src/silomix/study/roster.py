@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import narwhals as nw
 
     from silomix.kernels.arrays import Array, Ints
-    from silomix.model.reading import Table
     from silomix.study import Study
 
 DIGITS = re.compile(r"([0-9]+)")

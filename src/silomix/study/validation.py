@@ -99,7 +99,7 @@ def rule(text: str, *, key: str | None = None) -> PydanticCustomError:
     Parameters
     ----------
     text : the end of a sentence that starts with the setting's name.
-    key : the setting of the record that the sentence is about.
+    key : the setting of the record that the sentence is about: "name", or "table.name".
     """
     return PydanticCustomError("rule", "{text}", {"text": text, "key": key})
 
@@ -188,7 +188,7 @@ def _path(detail: ErrorDetails, data: object) -> KeyPath:
     if detail["type"] == "missing":
         return (*path, detail["loc"][-1])
     key = detail.get("ctx", {}).get("key")
-    return (*path, key) if key else path
+    return (*path, *key.split(".")) if key else path
 
 
 def _predicate(details: list[ErrorDetails]) -> str:

@@ -172,11 +172,9 @@ def open_exchange(folder: Path, study: Study) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         # the study first: it is what makes the folder an exchange, and the rest is made again
         if is_new:
+            stated = study.model_dump(mode="json", exclude_none=True)
             head: dict[str, Any] = {"format": FORMAT, "silomix": metadata.version("silomix")}
-            head |= {
-                "digest": digest(study),
-                "study": study.model_dump(mode="json", exclude_none=True),
-            }
+            head |= {"digest": digest(study), "study": stated}
             replace_file(folder / STUDY, write_json(head, indent=1), alone=True)
         if not (folder / README).exists():
             replace_file(folder / README, readme(study).encode(), alone=True)
