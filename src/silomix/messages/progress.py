@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from silomix.messages import PolishReply, Release
+from silomix.messages import PolishReply, Query, Release, Silos
 from silomix.messages.container import count_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from silomix.messages import Query, Silos
 
 
 @dataclass(frozen=True)

@@ -15,28 +15,25 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError, as_logged, hiding_cells
-from silomix.kernels.arrays import sum_by
+from silomix.kernels.arrays import Reals, sum_by
 from silomix.kernels.reproducible import chain_key, fold
 from silomix.messages import released_draws
 from silomix.messages.container import digest_record
 from silomix.messages.message_checks import breaches, check_query
 from silomix.messages.released_draws import has_rules, with_own_counts
-from silomix.model.draws import to_four_decimals
+from silomix.model.draws import MatchedDraws, to_four_decimals
 from silomix.model.sentences import plural
 from silomix.silo.cost import check_cost, question_cost
 from silomix.silo.ledger import counting, note_left
 from silomix.silo.ledger_file import FAILED
 from silomix.silo.local import Silo, kept_posterior
 from silomix.silo.release import check_tier, release_row_counts
-from silomix.study.policy import UNLIMITED, check_study, echo
+from silomix.study.policy import UNLIMITED, Policy, check_study, echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from silomix.kernels.arrays import Reals
-    from silomix.model.draws import MatchedDraws
     from silomix.study import Study
-    from silomix.study.policy import Policy
 
 # Stands where a chain's number would, far from any.
 POLISH_STREAM = 1 << 20
@@ -258,8 +255,10 @@ def _assign(query: messages.AssignRows, silo: Silo) -> messages.Received:
     clusters = query.parameters.shape[1]
     if query.groups is None:
         assign = partial(silo.rows.membership, query.weights, threads=silo.threads)
-        assigned = assign(query.parameters)
-        if _knows_better(silo):
+        assigned, study = assign(query.parameters), silo.study
+        by_draws = study.strategy == "consensus" and study.polish.rounds == 0
+        # the profiles were made from the silo's rounded release: it knows its own clusters better
+        if by_draws and study.aggregation.own_profiles and has_rules(kept_posterior(silo).release):
             assigned = assign(_own_profiles(query, assigned.membership, silo))
         membership = to_four_decimals(assigned.membership)
     else:
@@ -267,17 +266,6 @@ def _assign(query: messages.AssignRows, silo: Silo) -> messages.Received:
         membership[np.arange(silo.shard.rows), query.groups[kept_posterior(silo).labels]] = 1.0
     silo.store.assign(membership)
     return messages.Received()
-
-
-def _knows_better(silo: Silo) -> bool:
-    """Whether the profiles to assign by were made from the silo's rounded release."""
-    study = silo.study
-    return (
-        study.strategy == "consensus"
-        and study.aggregation.own_profiles
-        and study.polish.rounds == 0
-        and has_rules(kept_posterior(silo).release)
-    )
 
 
 def _own_profiles(query: messages.AssignRows, membership: Reals, silo: Silo) -> Reals:

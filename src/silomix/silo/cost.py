@@ -19,11 +19,10 @@ import numpy as np
 from silomix.errors import PolicyRefusal
 from silomix.families.family import parameter_counts
 from silomix.families.release_rounding import round_counts
-from silomix.messages import AssignRows, LogLikelihood, PolishRound
+from silomix.messages import AssignRows, LogLikelihood, PolishRound, Query
 from silomix.silo.sampler import STARTING_SWEEPS, TIMES_AS_MANY
 
 if TYPE_CHECKING:
-    from silomix.messages import Query
     from silomix.silo.local import Silo
 
 # Nanoseconds per row of a sweep if all variables are categorical: each bit of the levels is part of

@@ -12,7 +12,7 @@ import shlex
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from silomix.errors import DataWarning, PolicyRefusal, SettingsError, warn
 from silomix.model.sentences import plural, quoted
@@ -210,7 +210,9 @@ def _noting(account: Account, *, has_left: bool) -> Iterator[Answered]:
 
 def _note_policy(ledger: Ledger, table: Table, account: Account, now: str) -> None:
     """Write down under which policy a table is answered from, and how that has changed."""
-    settings = _flat(account.policy)
+    settings = echo(account.policy)
+    for part in ("exchanges", "limits"):  # by name, such as "exchanges.polish"
+        settings |= {f"{part}.{key}": value for key, value in settings.pop(part).items()}
     copies = (one for one in ledger.tables if one.has(account.entry.cells) and one.policy)
     known = table.policy or next((one.policy for one in copies), {})
     before = {key: value for key, value in known.items() if settings.get(key) != value}
@@ -218,14 +220,6 @@ def _note_policy(ledger: Ledger, table: Table, account: Account, now: str) -> No
         after = {key: settings.get(key) for key in before}
         table.changes.append(PolicyChange(at=now, before=before, now=after))
     table.policy = settings
-
-
-def _flat(policy: Policy) -> dict[str, Any]:
-    """Policy's settings by name, such as "exchanges.polish"."""
-    settings = echo(policy)
-    for part in ("exchanges", "limits"):
-        settings |= {f"{part}.{key}": value for key, value in settings.pop(part).items()}
-    return settings
 
 
 def knows(account: Account) -> bool:

@@ -9,18 +9,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
 from silomix.errors import DataWarning, FileError, SettingsError, SilomixError, warn
 from silomix.model.files import private_file, private_folder, read_file
 from silomix.silo.store import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Stands beside the records that left: a question failed on the rows.
 FAILED = "failed"

@@ -14,30 +14,25 @@ tightens it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import combinations, pairwise, product
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 from scipy.special import digamma, gammaln, softmax, xlogy
 
 from silomix.errors import MissingDependency, SettingsError
 from silomix.families.rows import Rows
+from silomix.kernels.arrays import Bytes, Codes, Floats, Ints, Rng
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
 from silomix.model.diagnostics import index_of_labels
 from silomix.model.draws import Draws, Partition
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import ArrayLike
-
-    from silomix.kernels.arrays import Bytes, Codes, Floats, Ints, Rng
-
-    Apart = Codes
-    Cuts = Callable[[Apart, int], Ints]
+Apart = Codes
+Cuts = Callable[[Apart, int], Ints]
 
 # Where chains are compared: clusters that one chain may have beyond the chosen number.
 BEYOND_CHOSEN = 2
@@ -143,12 +138,10 @@ def best_cut(labels: Bytes, components: int, cuts: Cuts) -> tuple[Ints, dict[int
     widths : average silhouette width by number of clusters.
     """
     rows = labels.shape[1]
-    everyone = np.zeros(rows, dtype=np.int64)
-    rows_by_component = contingency(np.ascontiguousarray(labels), everyone, components, 1)
-    occupied = int(np.count_nonzero(rows_by_component, axis=1).max())
+    occupied = max(np.count_nonzero(np.bincount(draw)) for draw in labels)
     most = min(occupied + BEYOND_OCCUPIED, components, rows - 1)
     if occupied == 1 or most < 2:
-        return everyone, {}
+        return np.zeros(rows, dtype=np.int64), {}
     distances = draws_apart(labels)
     candidates = cuts(distances, most)
     totals = zip(cluster_totals(distances, candidates), candidates[::-1], strict=True)
@@ -302,9 +295,7 @@ def follow_components(labels: Bytes, log_likelihood: Floats, components: int) ->
     labels : (draw, row); log_likelihood : (draw,)
     components : C⁺.
     """
-    everyone = np.zeros(labels.shape[1], dtype=np.int64)
-    rows_by_component = contingency(np.ascontiguousarray(labels), everyone, components, 1)
-    occupied = np.count_nonzero(rows_by_component, axis=1)[:, 0]
+    occupied = [np.count_nonzero(np.bincount(draw)) for draw in labels]
     likely, _ = largest_first(labels[np.lexsort((log_likelihood, occupied))[-1]])
     voted = support_of(labels, np.arange(len(likely)), likely, components).argmax(axis=1)
     return voted if len(np.unique(voted)) == likely.max() + 1 else likely

@@ -216,20 +216,18 @@ def fold_groups(sizes: Ints, mean: Reals, minimum: int, family: Product) -> Ints
     groups = np.arange(len(sizes))
     rows = sizes.astype(np.float64)
     totals = rows[:, None] * mean
-    alive = sizes >= 0
+    alive = np.ones(len(sizes), dtype=bool)
     while alive.sum() > 1:
-        small = np.flatnonzero(alive & (rows < minimum))
-        if not len(small):
+        smallest = np.argmin(np.where(alive, rows, np.inf))
+        if rows[smallest] >= minimum:
             break
-        one = small[np.argmin(rows[small])]
-        others = np.flatnonzero(alive & (np.arange(len(sizes)) != one))
+        alive[smallest] = False
         places = family.places(totals / np.maximum(rows, 1.0)[:, None])
-        gaps = ((places[others] - places[one]) ** 2).sum(axis=1)
-        into = others[np.argmin(gaps)]
-        groups[groups == one] = into
-        rows[into] += rows[one]
-        totals[into] += totals[one]
-        alive[one] = False
+        gaps = ((places - places[smallest]) ** 2).sum(axis=1)
+        into = np.argmin(np.where(alive, gaps, np.inf))
+        groups[groups == smallest] = into
+        rows[into] += rows[smallest]
+        totals[into] += totals[smallest]
     return groups
 
 

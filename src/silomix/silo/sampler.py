@@ -23,12 +23,13 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba.core.event import install_recorder
@@ -37,21 +38,15 @@ from scipy.special import gammaln
 from silomix.errors import CheckpointError
 from silomix.families import make_family
 from silomix.families.rows import CategoryChain, FeatureChain, Plan, Rows, prepare
+from silomix.kernels.arrays import Array, Bytes, Floats
 from silomix.kernels.layout import KeptDraws
 from silomix.kernels.reproducible import chain_key
 from silomix.messages.progress import Progress, Report
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Draws, Schedule
 from silomix.model.files import private_file, private_folder, replace_file, whole_file, writing
-from silomix.model.schema import PooledModel, Prior
+from silomix.model.schema import PooledModel, Prior, Shard
 from silomix.silo.store import digest_arrays
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from silomix.kernels.arrays import Array, Bytes, Floats
-    from silomix.model.schema import Shard
-
 
 # A kernel call runs about this long, so that progress is shown and Ctrl-C works.
 SECONDS_PER_CALL = 0.1
@@ -118,7 +113,9 @@ def sample_shard(
     if folder is None:
         arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
     else:
-        arrays = open_checkpoint(folder, _identity(shard, job), shapes)
+        schema = np.frombuffer(json.dumps(asdict(shard.schema)).encode(), np.uint8)
+        identity = {"rows": digest_arrays([schema, *shard.cells]), **asdict(job)}
+        arrays = open_checkpoint(folder, identity, shapes)
     plan = prepare(shard, job.components, alpha, family)
     sharing = max(1, threads // chains) if shard.rows >= ROWS_TO_SHARE else 1
     done = [since.schedule.iterations if since else 0] * chains
@@ -155,12 +152,11 @@ def starting_labels(shard: Shard, job: Job, threads: int) -> Bytes:
     empty; then these are merged greedily, the pair first whose merger leaves log p(rows, labels)
     largest. Initial labels do not change the posterior.
     """
-    sweeps = STARTING_SWEEPS
+    sweeps, components = STARTING_SWEEPS, min(TIMES_AS_MANY * job.components, MOST_COMPONENTS)
     schedule = Schedule(sweeps, sweeps - 1, job.schedule.chains, 1, adaptive=False)
-    many = replace(
-        job, components=min(TIMES_AS_MANY * job.components, MOST_COMPONENTS), schedule=schedule
-    )
-    draws = sample_shard(shard, replace(many, seed=job.seed ^ STARTING_STREAM), threads=threads)
+    seed = job.seed ^ STARTING_STREAM
+    many = replace(job, components=components, schedule=schedule, seed=seed)
+    draws = sample_shard(shard, many, threads=threads)
     rows = Rows(shard, draws.silo_family)
     options = job.components, rows, job.prior.alpha
     joined = [join_components(labels, *options) for labels in draws.labels]
@@ -199,11 +195,6 @@ def _shapes(shard: Shard, job: Job, columns: int) -> Shapes:
         "log_likelihood": ((chains, kept), np.float64),
         "members": ((chains, kept, components), np.int64),
     }
-
-
-def _identity(shard: Shard, job: Job) -> dict[str, Any]:
-    schema = np.frombuffer(json.dumps(asdict(shard.schema)).encode(), np.uint8)
-    return {"rows": digest_arrays([schema, *shard.cells]), **asdict(job)}
 
 
 def _collect(shard: Shard, run: _Run, last_states: Bytes) -> Draws:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from silomix.errors import SettingsError
-from silomix.model.schema import Schema
+from silomix.model.schema import Schema, Variable
 from silomix.model.sentences import at_least, check_mapping, did_you_mean, one_of
 from silomix.study.methods import MATCHINGS, SOLVERS, Method, Polish
 from silomix.study.settings import Study, describe
 from silomix.study.validation import KeyPath, Record, quote, refusal, validate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from silomix.model.schema import Variable
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

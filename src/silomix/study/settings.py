@@ -146,20 +146,15 @@ def describe(variable: Variable) -> dict[str, Any]:
 
 
 def check_variables(variables: tuple[VariableSettings, ...]) -> tuple[VariableSettings, ...]:
-    """Check the variables: refuse duplicate names, and kinds out of order."""
+    """Check the variables: refuse duplicate names, kinds out of order, and a column used twice.
+
+    A spike and the numbers beside it may share a column. Cut in many ways, a column would disclose
+    single rows, since each release is rounded separately.
+    """
     check_distinct(tuple(variable.name for variable in variables))
     places = [list(KINDS).index(variable.kind) for variable in variables]
     if places != sorted(places):
         raise rule(f"must be in the order of their kinds: {', '.join(KINDS)}")
-    _check_columns(variables)
-    return variables
-
-
-def _check_columns(variables: tuple[VariableSettings, ...]) -> None:
-    """Refuse a column used twice, except for a spike and the numbers beside it.
-
-    Cut in many ways, a column would disclose single rows, since each release is rounded separately.
-    """
     read: dict[str, VariableSettings] = {}
     for variable in variables:
         column = variable.source or variable.name
@@ -171,6 +166,7 @@ def _check_columns(variables: tuple[VariableSettings, ...]) -> None:
             names = f"{quote(twin.name)} and {quote(variable.name)} are both made of the column"
             raise rule(f"cannot be used: {names} {quote(column)}; leave one of them out")
         read[column] = variable
+    return variables
 
 
 FORMAT: Literal[1] = 1

@@ -7,9 +7,10 @@ import json
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import cleandoc
 from itertools import groupby, islice, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -17,10 +18,6 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from silomix.errors import SettingsError
 from silomix.model.sentences import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 KeyPath = tuple[str | int, ...]
 # One problem: its place, and the end of a sentence about it.

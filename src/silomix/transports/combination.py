@@ -24,7 +24,7 @@ from silomix.messages.released_draws import release_draws, shared_draws
 from silomix.model.schema import PooledModel, Prior, Schema, Variable
 from silomix.model.sentences import at_least, check_mapping, listing, one_of, quoted
 from silomix.silo import given_draws
-from silomix.study import AGGREGATIONS, MATCHINGS, Lbfgs, Study, digest, make_study
+from silomix.study import AGGREGATIONS, MATCHINGS, Aggregation, Lbfgs, Study, digest, make_study
 from silomix.study.keywords import check_keywords
 from silomix.study.policy import OPEN, Policy
 from silomix.study.validation import quote
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from silomix.model.draws import MatchedDraws
     from silomix.posterior import Posterior
     from silomix.silo.given_draws import Given
-    from silomix.study import Aggregation
 
     # weights (draw, cluster), and by name parameters (draw, cluster), to (draw,)
     LogDensity = Callable[[Floats, Mapping[str, Floats]], Floats]

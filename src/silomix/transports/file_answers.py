@@ -148,8 +148,15 @@ def _restore(earlier: list[_Question], silo: Silo) -> None:
         [question for question in earlier if question.asks(kind)][-1:]
         for kind in (SampleLocally, ShareReleases, AssignRows)
     )
-    for question in sampled:
-        _check_release(question.read_answer(), silo)
+    for left in (question.read_answer() for question in sampled):
+        # a new store samples again: the same table under the same study gives the same release
+        made = answer_or_refuse(SampleLocally(), silo) if isinstance(left, Release) else None
+        if made and (isinstance(made, Refused) or not same_draws(left, made)):
+            raise StudyMismatch(
+                f"{silo.name}: the release that it handed over came from another table, or was "
+                "made under another tier, minimum count or rounding; answer with the earlier table "
+                "and policy, or delete all its answers and ask the coordinator to begin again"
+            )
     for question in shown:
         query, known = question.read(), silo.store.shared
         if isinstance(query, ShareReleases) and (known is None or known.key != query.key):
@@ -158,19 +165,3 @@ def _restore(earlier: list[_Question], silo: Silo) -> None:
         if silo.store.membership is None and not question.is_refused():
             answer_or_refuse(question.read(), silo)
     earlier.clear()
-
-
-def _check_release(left: Any, silo: Silo) -> None:
-    """Refuse to go on from another release than the one that left the silo.
-
-    A new store samples again: the same table under the same study gives the same release.
-    """
-    if not isinstance(left, Release):
-        return
-    made = answer_or_refuse(SampleLocally(), silo)
-    if isinstance(made, Refused) or not same_draws(left, made):
-        raise StudyMismatch(
-            f"{silo.name}: the release that it handed over came from another table, or was made "
-            "under another tier, minimum count or rounding; answer with the earlier table and "
-            "policy, or delete all its answers and ask the coordinator to begin again"
-        )
