@@ -50,15 +50,7 @@ from silomix.families.disclosure import basis as basis_of
 from silomix.families.release_rounding import CLUSTER, SILO, UNIFORM
 from silomix.kernels.arrays import Ints
 from silomix.messages import Check, Release, SampleLocally, container
-from silomix.messages.container import (
-    HEAD,
-    LARGEST_MESSAGE,
-    PLACE_IN_LIST,
-    Arrays,
-    Envelope,
-    declared_arrays,
-    shorten,
-)
+from silomix.messages.container import HEAD, PLACE_IN_LIST, Arrays, Envelope, shorten
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.model.files import finishing, read_file, replace_file, unfinished, writing
@@ -245,7 +237,7 @@ def _read(source: Path) -> tuple[Envelope, Any, Schema]:
 
 def _read_folder(source: Path) -> dict[str, bytes]:
     """Contents of the files of a folder, by name."""
-    remaining = LARGEST_MESSAGE
+    remaining = container.LARGEST_MESSAGE
     if source.name.startswith("."):
         raise MessageError("it was left by a writer that did not finish")
     if not (source / HEAD).exists() and (inner := sorted(source.glob(f"*/{HEAD}"))):
@@ -309,7 +301,8 @@ def array_tables(kind: type, arrays: Arrays) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for name, paths in _by_table(arrays).items():
         field = name.rpartition(".")[2]
-        axes = declared_arrays(Release if name.startswith("releases.") else kind)[field].axes
+        owner = Release if name.startswith("releases.") else kind
+        axes = container.declared_arrays(owner)[field].axes
         lead = ["silo"] * len(_places(paths[0])) + list(axes[: max(1, len(axes) - 1)])
         width = max(_with_columns(arrays[path].shape)[-1] for path in paths)
         values = [f"{axes[-1]}_{place}" for place in range(width)] if len(axes) > 1 else [field]

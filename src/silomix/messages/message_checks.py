@@ -178,11 +178,7 @@ def _odd_parameters(record: Any, family: Product) -> Problems:
         has_draws = {record.weights is not None, record.parameters is not None}
         if has_draws != {record.tier == "draws"}:
             yield f"has draws that do not go with tier {record.tier!r}"
-    checks: dict[str, Callable[[Any], str]] = {
-        "parameters": family.problems,
-        "mean": family.mean_problems,
-    }
-    for name, problem_of in checks.items():
+    for name, problem_of in (("parameters", family.problems), ("mean", family.mean_problems)):
         values = getattr(record, name, None)
         problem = "" if values is None else problem_of(values)
         if problem:

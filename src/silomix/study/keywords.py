@@ -247,9 +247,9 @@ def check_keywords(preset: str | None, names: Collection[str], known: Collection
     """Reject unknown keywords and presets."""
     if preset is not None:
         one_of("preset", preset, PRESETS)
-    unknown = {name: meant(name, known) for name in names if name not in known}
+    unknown = [name for name in names if name not in known]
     if unknown:
-        problems = [((name,), f"is not a keyword{hint}") for name, hint in unknown.items()]
+        problems = [((name,), f"is not a keyword{meant(name, known)}") for name in unknown]
         raise refusal("these settings", problems)
 
 
