@@ -330,10 +330,9 @@ def _with_columns(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _array_rows(places: list[int], array: NDArray[Any], width: int) -> Iterator[list[object]]:
     *leading, columns = _with_columns(array.shape)
-    padding = [""] * (width - columns)
     rows = array.reshape(math.prod(leading), columns).tolist()
     for place, row in zip(np.ndindex(*leading), rows, strict=True):
-        yield [*places, *place, *row, *padding]
+        yield [*places, *place, *row, *[""] * (width - columns)]
 
 
 def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
@@ -375,10 +374,9 @@ def _lines(family: Product) -> tuple[Ints, Ints]:
     Lines are parameters. Numbers have more statistics than parameters, first the number of rows,
     which is 1 in a mean.
     """
-    variable = np.repeat(np.arange(len(family.variables)), family.parameters)
     ends = np.cumsum(family.statistics)
     places = [np.arange(end - size, end) for end, size in zip(ends, family.parameters, strict=True)]
-    return variable, np.concatenate(places)
+    return np.repeat(np.arange(len(family.variables)), family.parameters), np.concatenate(places)
 
 
 def _profile_rows(
@@ -390,7 +388,6 @@ def _profile_rows(
     shown = release.known * (basis == CLUSTER)
     total = np.where(basis == CLUSTER, release.known, shown.sum(axis=0))
     basis, total, known = (part[:, variable] for part in (basis, total, release.known))
-    concentration = release.concentration[:, variable]
     mean, names = release.mean[:, statistic], family.names()
     with np.errstate(over="ignore", invalid="ignore"):  # the numbers are not yet checked
         in_data_units = np.array(family.describe(family.from_moments(release.mean)))
@@ -406,7 +403,7 @@ def _profile_rows(
             round(float(mean[i] * total[i])) if counted else "",
             "" if nothing else int(total[i]),
             int(known[i]),
-            *(float(part[i]) for part in (mean, concentration)),
+            *(float(part[i]) for part in (mean, release.concentration[:, variable])),
             *(units if _has_units(schema) else ()),
         )
 

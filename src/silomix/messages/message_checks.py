@@ -289,8 +289,7 @@ def _release(reply: Release, terms: Terms) -> Problems:
         if getattr(reply, word) != expected:
             yield f"is of {word} {getattr(reply, word)!r:.70} instead of {expected!r}"
     yield from _fits(reply, terms, cluster=(1, study.model.components))
-    rounding = (Policy(**reply.policy).round_to - 1) * reply.clusters
-    yield from _rows(reply.rows, terms, rounding)
+    yield from _rows(reply.rows, terms, (Policy(**reply.policy).round_to - 1) * reply.clusters)
 
 
 def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:

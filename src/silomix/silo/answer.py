@@ -252,7 +252,6 @@ def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
 
 
 def _assign(query: messages.AssignRows, silo: Silo) -> messages.Received:
-    clusters = query.parameters.shape[1]
     if query.groups is None:
         assign = partial(silo.rows.membership, query.weights, threads=silo.threads)
         assigned, study = assign(query.parameters), silo.study
@@ -262,7 +261,7 @@ def _assign(query: messages.AssignRows, silo: Silo) -> messages.Received:
             assigned = assign(_own_profiles(query, assigned.membership, silo))
         membership = to_four_decimals(assigned.membership)
     else:
-        membership = np.zeros((silo.shard.rows, clusters), dtype=np.float32)
+        membership = np.zeros((silo.shard.rows, query.parameters.shape[1]), dtype=np.float32)
         membership[np.arange(silo.shard.rows), query.groups[kept_posterior(silo).labels]] = 1.0
     silo.store.assign(membership)
     return messages.Received()

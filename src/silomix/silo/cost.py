@@ -162,6 +162,5 @@ def _hidden(silo: Silo) -> float:
 
 def _numbers(silo: Silo) -> list[tuple[float, int]]:
     """Number of parameters and of variables of each block of numbers."""
-    blocks = silo.study.pooled_model.family.blocks
-    numbers = [block for block in blocks if not block.has_levels]
+    numbers = [block for block in silo.study.pooled_model.family.blocks if not block.has_levels]
     return [(float(parameter_counts(block).sum()), len(block.variables)) for block in numbers]

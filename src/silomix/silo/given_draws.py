@@ -125,8 +125,7 @@ def open_file(path: Path) -> Any:
         import h5py
         import xarray as xr
     except ImportError:
-        text = "draws in a file need xarray, h5netcdf and h5py"
-        raise MissingDependency(text, "arviz") from None
+        raise MissingDependency("draws in a file need xarray, h5netcdf and h5py", "arviz") from None
     try:
         with h5py.File(path) as file:
             group = "posterior" if "posterior" in file else None

@@ -293,8 +293,7 @@ def _make(path: Path) -> None:
 def _connect(path: Path) -> sqlite3.Connection:
     """Open a database that is there."""
     read_file(path, 1)  # which refuses a folder, a pipe or a device in words
-    where = f"{path.as_uri()}?mode=rw"
-    return sqlite3.connect(where, uri=True, timeout=WAIT, isolation_level=None)
+    return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=WAIT, isolation_level=None)
 
 
 def _load(file: sqlite3.Connection) -> Ledger:

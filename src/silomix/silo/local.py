@@ -202,8 +202,7 @@ def open_site(
 
     def account_of(digests: Digests) -> Account:
         assert isinstance(data, str | Path)
-        path = Path(data)
-        return open_account(digests, study, name, policy, path, column=silo_column, **counted)
+        return open_account(digests, study, name, policy, Path(data), column=silo_column, **counted)
 
     def failed(digests: Digests) -> None:
         note_left(account_of(digests), FAILED)

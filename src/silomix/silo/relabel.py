@@ -82,9 +82,8 @@ def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosteri
         borrowed[batch] = ~((assigned > 0) & (overlap > 0)).any(axis=1)
         add_support(labels, share, memberships)
     memberships /= n_draws
-    prior_draws = borrowed.mean(axis=0)
     return LocalPosterior(
-        weights, probabilities, followed, relabel, prior_draws, memberships, draws
+        weights, probabilities, followed, relabel, borrowed.mean(axis=0), memberships, draws
     )
 
 

@@ -83,7 +83,6 @@ def make_release(
     if policy.minimum_count:
         checks = (folding_check(local.sizes, folded.sizes, policy), *checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
-    diagnostics = _diagnostics(local, folded)
     is_drawn = tier == "draws"
     return Release(
         silo=silo,
@@ -94,7 +93,7 @@ def make_release(
         tier=tier,
         weights=folded.weights[some] if is_drawn else None,
         parameters=folded.probabilities[some] if is_drawn else None,
-        diagnostics=NOT_TOLD if policy.has_rules and not inside else diagnostics,
+        diagnostics=NOT_TOLD if policy.has_rules and not inside else _diagnostics(local, folded),
         policy=echo(policy),
         checks=checks if inside else outgoing(checks),
         **about,

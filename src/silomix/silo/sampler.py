@@ -154,13 +154,10 @@ def starting_labels(shard: Shard, job: Job, threads: int) -> Bytes:
     """
     sweeps, components = STARTING_SWEEPS, min(TIMES_AS_MANY * job.components, MOST_COMPONENTS)
     schedule = Schedule(sweeps, sweeps - 1, job.schedule.chains, 1, adaptive=False)
-    seed = job.seed ^ STARTING_STREAM
-    many = replace(job, components=components, schedule=schedule, seed=seed)
+    many = replace(job, components=components, schedule=schedule, seed=job.seed ^ STARTING_STREAM)
     draws = sample_shard(shard, many, threads=threads)
-    rows = Rows(shard, draws.silo_family)
-    options = job.components, rows, job.prior.alpha
-    joined = [join_components(labels, *options) for labels in draws.labels]
-    return np.array(joined, dtype=np.uint8)
+    options = job.components, Rows(shard, draws.silo_family), job.prior.alpha
+    return np.array([join_components(labels, *options) for labels in draws.labels], dtype=np.uint8)
 
 
 def join_components(labels: Bytes, clusters: int, rows: Rows, alpha: float) -> Array:

@@ -111,13 +111,8 @@ def _declared(record: type[Record], path: tuple[str, ...] = ()) -> Iterator[tupl
 
 # Every keyword, as declared; those of methods that share a table appear once.
 SETTINGS: dict[str, Setting] = dict(_declared(Study))
-SETTINGS["kept"] = Setting(
-    path=("schedule", "kept"),
-    type=int,
-    default=KEPT,
-    text="About how many draws each silo keeps; sets thin; not in study files.",
-    paper=5_000,
-)
+KEPT_HELP = "About how many draws each silo keeps; sets thin; not in study files."
+SETTINGS["kept"] = Setting(("schedule", "kept"), int, KEPT, KEPT_HELP, paper=5_000)
 PATHS: dict[str, KeyPath] = {name: setting.path for name, setting in SETTINGS.items()}
 
 # Defaults when the number of clusters is known. No component is spare, so the prior of the weights

@@ -289,11 +289,9 @@ def write_policy(policy: Policy, path: str | Path) -> Path:
 
 def _with_warnings(policy: Policy) -> Iterator[str]:
     """Yield the lines of a policy file, with a warning above each exchange it allows."""
-    table = ""
     for line in tomli_w.dumps(echo(policy)).splitlines():
-        table = line if line.startswith("[") else table
         key, _, value = line.partition(" = ")
-        if table == "[exchanges]" and key in GIVES_AWAY and value != "0":
+        if key in GIVES_AWAY and value != "0":
             warning = f"{key} gives away {GIVES_AWAY[key]}"
             yield from wrap(warning, WIDTH, initial_indent="# ", subsequent_indent="# ")
         yield line

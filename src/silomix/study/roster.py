@@ -137,5 +137,4 @@ def silo_columns(
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
     """Sorting key by which numbers inside names count as numbers."""
     parts = [part for part in DIGITS.split(name) if part]
-    numbered = [(0, int(p), "") if DIGITS.fullmatch(p) else (1, 0, p) for p in parts]
-    return numbered, name
+    return [(0, int(p), "") if DIGITS.fullmatch(p) else (1, 0, p) for p in parts], name

@@ -166,11 +166,9 @@ def _unstated(
 
 def _problems(error: ValidationError, data: Mapping[str, object]) -> list[Problem]:
     """Problems of the settings, one for each, at most one more than are listed."""
-    details = error.errors(include_url=False)
-    by_path = groupby(details, key=lambda detail: _path(detail, data))
+    by_path = groupby(error.errors(include_url=False), key=lambda detail: _path(detail, data))
     # hints at misspelt names take time, and a hostile file may have many
-    listed = islice(by_path, MOST_LISTED + 1)
-    return [(path, _predicate(list(group))) for path, group in listed]
+    return [(path, _predicate(list(group))) for path, group in islice(by_path, MOST_LISTED + 1)]
 
 
 def _path(detail: ErrorDetails, data: object) -> KeyPath:
@@ -202,8 +200,7 @@ def _predicate(details: list[ErrorDetails]) -> str:
             return f"is not a setting{' here' if key in NAMES else did_you_mean(key, NAMES)}"
     value = first["input"]
     allowed = " or ".join(_allowed(detail) for detail in details)
-    words = re.findall("'([^']*)'", allowed)
-    hint = did_you_mean(value, words) if isinstance(value, str) else ""
+    hint = did_you_mean(value, re.findall("'([^']*)'", allowed)) if isinstance(value, str) else ""
     return f"is {quote(value)}; it must be {allowed}{hint}"
 
 

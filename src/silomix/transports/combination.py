@@ -158,8 +158,7 @@ def combine(
     )
     posterior = run_study(study, GivenDraws(study, releases, log_likelihood or {}))
     diagnostics = posterior.diagnostics
-    judged = replace(diagnostics, notes=(*notes, *diagnostics.notes))
-    return replace(posterior, diagnostics=judged)
+    return replace(posterior, diagnostics=replace(diagnostics, notes=(*notes, *diagnostics.notes)))
 
 
 def _check_normal(name: str, law: Any) -> tuple[float, float]:

@@ -102,8 +102,7 @@ class EncodedSilos:
         self.asked += 1
         questions = {}
         for name, each in queries.items():
-            kept = self.find(self.asked, name, each)
-            if kept is not None:
+            if (kept := self.find(self.asked, name, each)) is not None:
                 replies[name] = kept
             else:
                 questions[name] = self.pack(Envelope(digest(self.study), name, self.asked), each)
@@ -157,8 +156,7 @@ class EncodedSilos:
                 replace_file(path, content, alone=True, private=True)
 
     def _path(self, number: int, silo: str) -> Path | None:
-        place = self.names.index(silo)
-        return self.journal and self.journal / f"{number:06}-{place}.reply"
+        return self.journal and self.journal / f"{number:06}-{self.names.index(silo)}.reply"
 
     def _accept(self, name: str, query: Query, answer: Any) -> Any:
         """Check and keep one answer, and return the reply in it."""
@@ -196,5 +194,4 @@ def respond(question: bytes, silo: Silo) -> bytes:
     envelope, query = decode(question)
     if (envelope.study, envelope.silo) != (digest(silo.study), silo.name):
         raise StudyMismatch(f"it was asked as {envelope.silo!r} about the study {envelope.study}")
-    reply = answer_or_refuse(query, silo)
-    return encode(replace(envelope, answers=digest_record(query)), reply)
+    return encode(replace(envelope, answers=digest_record(query)), answer_or_refuse(query, silo))

@@ -322,8 +322,7 @@ class FileExchange:
         kind = type(query).__name__
         name = question_folder(envelope.number, kind)
         self._pose(name, questions)
-        expected = expected_questions(self.study)
-        waiting = Unanswered(envelope.number, kind, expected, self.folder)
+        waiting = Unanswered(envelope.number, kind, expected_questions(self.study), self.folder)
         self._refused = waiting.refused
         for silo, (sent, asked) in questions.items():
             place = silo_folder(self.names, silo)
