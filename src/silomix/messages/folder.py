@@ -299,7 +299,10 @@ def _read_schema(described: Any) -> Schema:
 def array_tables(kind: type, arrays: Arrays) -> dict[str, bytes]:
     """Files of a record's arrays: content by name."""
     files: dict[str, bytes] = {}
-    for name, paths in _by_table(arrays).items():
+    tables: dict[str, list[str]] = {}  # paths of the arrays in each, which is named as a field
+    for path in arrays:
+        tables.setdefault(PLACE_IN_LIST.sub("", path), []).append(path)
+    for name, paths in tables.items():
         field = name.rpartition(".")[2]
         owner = Release if name.startswith("releases.") else kind
         axes = container.declared_arrays(owner)[field].axes
@@ -309,14 +312,6 @@ def array_tables(kind: type, arrays: Arrays) -> dict[str, bytes]:
         rows = (row for path in paths for row in _array_rows(_places(path), arrays[path], width))
         files |= csv_files(name, lead + values, rows)
     return files
-
-
-def _by_table(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Paths of the arrays in each table, by the name of the table, which is a field's."""
-    names: dict[str, list[str]] = {}
-    for path in paths:
-        names.setdefault(PLACE_IN_LIST.sub("", path), []).append(path)
-    return names
 
 
 def _places(path: str) -> list[int]:

@@ -52,19 +52,16 @@ PAIR_BYTES, ALIGNED_BYTES, STATISTIC_BYTES, SHARE_BYTES, HIDDEN_BYTES = 11, 9, 1
 
 
 class Cost(NamedTuple):
-    """Estimated seconds and bytes."""
+    """Estimated minutes and gigabytes, which a policy limits."""
 
-    seconds: float
-    bytes: float
+    minutes: float
+    gigabytes: float
 
 
 def check_cost(cost: Cost, silo: Silo, what: str) -> None:
     """Refuse work that would exceed the time or memory that a silo's policy allows."""
-    limits = silo.policy.limits
-    for amount, most, unit in (
-        (cost.seconds / 60, limits.minutes, "minutes"),
-        (cost.bytes / 1e9, limits.gigabytes, "gigabytes"),
-    ):
+    for unit, amount in cost._asdict().items():
+        most: int = getattr(silo.policy.limits, unit)
         if not amount <= most:
             raise PolicyRefusal(
                 f"{silo.name}: {what} would take about {amount:,.0f} {unit} for its "
@@ -117,7 +114,7 @@ def sampling_cost(silo: Silo) -> Cost:
         hidden * components * at_once * HIDDEN_BYTES * sum((d / v) ** 2 for d, v in _numbers(silo)),
         24 * joined,
     ]
-    return Cost(sum(seconds) / 1e9, stored + max(passing))
+    return Cost(sum(seconds) / 60e9, (stored + max(passing)) / 1e9)
 
 
 def question_cost(query: Query, silo: Silo) -> Cost:
@@ -137,8 +134,8 @@ def question_cost(query: Query, silo: Silo) -> Cost:
             return Cost(0.0, 0.0)
     rows = float(public_rows(silo))
     per_point = _sweep(silo, clusters) + rows * clusters * per_row
-    seconds = float(points) * per_point / max(1, silo.threads) / 1e9
-    return Cost(seconds, rows * clusters * SHARE_BYTES)
+    minutes = float(points) * per_point / max(1, silo.threads) / 60e9
+    return Cost(minutes, rows * clusters * SHARE_BYTES / 1e9)
 
 
 def _sweep(silo: Silo, components: int) -> float:

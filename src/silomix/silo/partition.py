@@ -24,12 +24,13 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 from scipy.special import digamma, gammaln, softmax, xlogy
 
-from silomix.errors import MissingDependency, SettingsError
+from silomix.errors import MissingDependency
 from silomix.families.rows import Rows
 from silomix.kernels.arrays import Bytes, Codes, Floats, Ints, Rng
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
 from silomix.model.diagnostics import index_of_labels
 from silomix.model.draws import Draws, Partition
+from silomix.model.sentences import one_of
 
 Apart = Codes
 Cuts = Callable[[Apart, int], Ints]
@@ -79,8 +80,7 @@ def partition(
         rows with, over the draws.
     subsample : rows of that subsample, at least 3.
     """
-    if method not in PARTITIONS:
-        raise SettingsError(f"partition {method!r} is unknown; choose from {list(PARTITIONS)}")
+    one_of("partition", method, PARTITIONS)
     rows, cuts = draws.shard.rows, PARTITIONS[method]
     widths: dict[int, float] = {}
     used = None

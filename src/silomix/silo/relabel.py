@@ -13,6 +13,7 @@ from silomix.kernels.arrays import Floats, Ints, Singles
 from silomix.kernels.similarity import BYTE, add_support, contingency
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED, SILENCE
 from silomix.model.draws import Draws, LocalPosterior, Partition
+from silomix.model.sentences import one_of
 from silomix.silo.partition import largest_first
 from silomix.silo.partition import partition as find_partition
 
@@ -57,8 +58,7 @@ def local_posterior(
 
 def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosterior:
     """Align the draws of one silo with a partition, in batches, without a warning."""
-    if relabel not in RELABELLINGS:
-        raise SettingsError(f"relabel {relabel!r} is unknown; choose from {list(RELABELLINGS)}")
+    one_of("relabel", relabel, RELABELLINGS)
     if relabel == "match" and followed.clusters > draws.components:
         raise SettingsError(
             f"the partition has {followed.clusters} clusters but the draws have only "

@@ -22,6 +22,7 @@ from silomix.errors import PolicyRefusal
 from silomix.families import disclosure
 from silomix.families.disclosure import top_code
 from silomix.families.release_rounding import CLUSTER, STAND_INS, applied, least_units, round_counts
+from silomix.kernels.arrays import Floats, Ints, Reals, sum_by
 from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
 from silomix.silo.partition import largest_first
 from silomix.study.policy import OPEN, Policy, echo
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from silomix.families.product import Product
     from silomix.families.release_rounding import Rounded
-    from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.draws import LocalPosterior
     from silomix.model.schema import Shard
 
@@ -180,24 +180,22 @@ def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
     labels, sizes = largest_first(groups[local.partition.labels])
     new = np.zeros(len(groups), dtype=np.int64)
     new[local.partition.labels] = labels
-    clusters = len(sizes)
-    weights = np.zeros((len(local.weights), clusters))
-    mixed = np.zeros((len(weights), clusters, moments.shape[2]))
-    memberships = np.zeros((len(labels), clusters))
-    prior_draws = np.ones(clusters)
-    for old, cluster in enumerate(new):
-        weight = np.maximum(local.weights[:, old].astype(np.float64), np.finfo(np.float32).tiny)
-        weights[:, cluster] += weight
-        mixed[:, cluster] += weight[:, None] * moments[:, old]
-        memberships[:, cluster] += local.memberships[:, old]
-        prior_draws[cluster] = min(prior_draws[cluster], local.prior_draws[old])
+
+    def total(values: Floats) -> Floats:
+        """Sums over the clusters that become one, (item, cluster, …)."""
+        return sum_by(new, values.swapaxes(0, 1), len(sizes)).swapaxes(0, 1).copy("C")
+
+    shares = np.maximum(local.weights.astype(np.float64), np.finfo(np.float32).tiny)
+    weights, mixed = total(shares), total(shares[:, :, None] * moments)
+    prior_draws = np.ones(len(sizes))
+    np.minimum.at(prior_draws, new, local.prior_draws)
     return replace(
         local,
         weights=weights.astype(np.float32),
         probabilities=family.from_moments(mixed / weights[:, :, None]).astype(np.float32),
         partition=replace(local.partition, labels=labels, sizes=sizes),
         prior_draws=prior_draws,
-        memberships=memberships,
+        memberships=total(local.memberships),
     )
 
 

@@ -108,7 +108,14 @@ def sample_shard(
     chains, folder = job.schedule.chains, None if checkpoint is None else Path(checkpoint)
     model = PooledModel(job.prior, make_family(shard.schema, job.prior), job.seed)
     family, (alpha, _) = model.shared_family(job.silos), job.prior.share(job.silos)
-    shapes = _shapes(shard, job, int(family.parameters.sum()))
+    kept, components = job.schedule.kept, job.components
+    shapes: Shapes = {
+        "labels": ((chains, kept, shard.rows), np.uint8),
+        "weights": ((chains, kept, components), np.float32),
+        "probabilities": ((chains, kept, components, int(family.parameters.sum())), np.float32),
+        "log_likelihood": ((chains, kept), np.float64),
+        "members": ((chains, kept, components), np.int64),
+    }
     arrays: Mapping[str, Array]
     if folder is None:
         arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
@@ -181,17 +188,6 @@ def join_components(labels: Bytes, clusters: int, rows: Rows, alpha: float) -> A
         members, sums = np.delete(members, gone), np.delete(sums, gone, axis=0)
         merged = np.where(merged == gone, target, merged - (merged > gone))
     return merged
-
-
-def _shapes(shard: Shard, job: Job, columns: int) -> Shapes:
-    chains, kept, components = job.schedule.chains, job.schedule.kept, job.components
-    return {
-        "labels": ((chains, kept, shard.rows), np.uint8),
-        "weights": ((chains, kept, components), np.float32),
-        "probabilities": ((chains, kept, components, columns), np.float32),
-        "log_likelihood": ((chains, kept), np.float64),
-        "members": ((chains, kept, components), np.int64),
-    }
 
 
 def _collect(shard: Shard, run: _Run, last_states: Bytes) -> Draws:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -123,14 +124,10 @@ def silo_columns(
     """Columns, variables excluded, with nothing but names of silos, and these names."""
     names, columns = set(silos), {}
     for name in frame.columns:
-        if name in variables:
-            continue
-        try:
-            texts = read_cells(frame.get_column(name), name).texts
-        except DataError:
-            continue  # cells that are no levels are no names either
-        if texts and names.issuperset(texts):
-            columns[name] = texts
+        with suppress(DataError):  # cells that are no levels are no names either
+            texts = [] if name in variables else read_cells(frame.get_column(name), name).texts
+            if texts and names.issuperset(texts):
+                columns[name] = texts
     return columns
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ class EncodedSilos:
     study: Study
     carry: Carry
     journal: Path | None = None
-    log: list[dict[str, Any]] | None = None
+    log: list[dict[str, Any]] = field(default_factory=list)
     pack: Callable[[Envelope, Any], Any] = encode
     unpack: Callable[[Any], tuple[Envelope, Any]] = decode
     refuse: Callable[[NoAnswer], None] = _raise
@@ -112,17 +112,16 @@ class EncodedSilos:
             received += len(answer) if isinstance(answer, bytes) else 0
         for name in queries.keys() - replies.keys():
             self._refuse(name, AWAY, queries[name])
-        if self.log is not None:
-            self.log.append(
-                {
-                    "number": self.asked,
-                    "kind": type(next(iter(queries.values()))).__name__,
-                    "seconds": round(time.monotonic() - start, 4),
-                    "sent": sum(map(len, questions.values())),
-                    "received": received,
-                    "replayed": len(queries) - len(questions),
-                }
-            )
+        self.log.append(
+            {
+                "number": self.asked,
+                "kind": type(next(iter(queries.values()))).__name__,
+                "seconds": round(time.monotonic() - start, 4),
+                "sent": sum(map(len, questions.values())),
+                "received": received,
+                "replayed": len(queries) - len(questions),
+            }
+        )
         return {name: replies[name] for name in queries}
 
     def find(self, number: int, silo: str, query: Query) -> Any:
