@@ -50,7 +50,7 @@ from silomix.families.disclosure import basis as basis_of
 from silomix.families.release_rounding import CLUSTER, SILO, UNIFORM
 from silomix.kernels.arrays import Ints
 from silomix.messages import Check, Release, SampleLocally, container
-from silomix.messages.container import HEAD, PLACE_IN_LIST, Arrays, Envelope, shorten
+from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, shorten
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.model.files import finishing, read_file, replace_file, unfinished, writing
@@ -237,7 +237,7 @@ def _read(source: Path) -> tuple[Envelope, Any, Schema]:
 
 def _read_folder(source: Path) -> dict[str, bytes]:
     """Contents of the files of a folder, by name."""
-    remaining = container.LARGEST_MESSAGE
+    remaining = LARGEST_MESSAGE
     if source.name.startswith("."):
         raise MessageError("it was left by a writer that did not finish")
     if not (source / HEAD).exists() and (inner := sorted(source.glob(f"*/{HEAD}"))):
@@ -299,32 +299,25 @@ def _read_schema(described: Any) -> Schema:
 def array_tables(kind: type, arrays: Arrays) -> dict[str, bytes]:
     """Files of a record's arrays: content by name."""
     files: dict[str, bytes] = {}
-    tables: dict[str, list[str]] = {}  # paths of the arrays in each, which is named as a field
-    for path in arrays:
-        tables.setdefault(PLACE_IN_LIST.sub("", path), []).append(path)
-    for name, paths in tables.items():
+    tables: dict[str, list[tuple[list[int], NDArray[Any]]]] = {}
+    for path, array in arrays.items():
+        places = [int(place) for place in container.PLACE_IN_LIST.findall(path)]
+        columns = array[:, None] if array.ndim == 1 else array
+        tables.setdefault(container.PLACE_IN_LIST.sub("", path), []).append((places, columns))
+    for name, parts in tables.items():
         field = name.rpartition(".")[2]
         owner = Release if name.startswith("releases.") else kind
         axes = container.declared_arrays(owner)[field].axes
-        lead = ["silo"] * len(_places(paths[0])) + list(axes[: max(1, len(axes) - 1)])
-        width = max(_with_columns(arrays[path].shape)[-1] for path in paths)
+        lead = ["silo"] * len(parts[0][0]) + list(axes[: max(1, len(axes) - 1)])
+        width = max(array.shape[-1] for _, array in parts)
         values = [f"{axes[-1]}_{place}" for place in range(width)] if len(axes) > 1 else [field]
-        rows = (row for path in paths for row in _array_rows(_places(path), arrays[path], width))
+        rows = (row for part in parts for row in _array_rows(*part, width))
         files |= csv_files(name, lead + values, rows)
     return files
 
 
-def _places(path: str) -> list[int]:
-    return [int(place) for place in PLACE_IN_LIST.findall(path)]
-
-
-def _with_columns(shape: Sequence[int]) -> tuple[int, ...]:
-    """Shape of an array in its table, where a single axis becomes one column."""
-    return (*shape, 1) if len(shape) == 1 else tuple(shape)
-
-
 def _array_rows(places: list[int], array: NDArray[Any], width: int) -> Iterator[list[object]]:
-    *leading, columns = _with_columns(array.shape)
+    *leading, columns = array.shape
     rows = array.reshape(math.prod(leading), columns).tolist()
     for place, row in zip(np.ndindex(*leading), rows, strict=True):
         yield [*places, *place, *row, *[""] * (width - columns)]

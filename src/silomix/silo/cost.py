@@ -81,7 +81,7 @@ def sampling_cost(silo: Silo) -> Cost:
     study, rows, local = silo.study, float(public_rows(silo)), silo.study.local
     family, components, chains = study.pooled_model.family, study.model.components, 1.0
     chains *= study.schedule.chains
-    statistics, hidden = float(family.statistics.sum()), _hidden(silo)
+    statistics, hidden = float(family.statistics.sum()), float((~silo.rows.seen).sum())
     sweeps, kept = chains * study.schedule.iterations, chains * study.sampling.kept
     of_cluster = components * float(family.parameters.sum())
     joined = 0.0  # numbers, while components are joined to begin with
@@ -148,13 +148,9 @@ def _sweep(silo: Silo, components: int) -> float:
         return PER_SWEEP + drawing + rows * (PER_ROW + bits * per_bit)
     per_row = PER_EXPONENTIAL + PER_PRODUCT * float(family.statistics.sum())
     per_hidden = PER_HIDDEN * sum(d * d / v for d, v in _numbers(silo))
-    of_rows = components * (rows * per_row + _hidden(silo) * per_hidden)
+    hidden = float((~silo.rows.seen).sum())
+    of_rows = components * (rows * per_row + hidden * per_hidden)
     return PER_FEATURE_SWEEP + drawing + of_rows
-
-
-def _hidden(silo: Silo) -> float:
-    """Number of rows with imputed values, such as missing cells of a joint normal law."""
-    return float((~silo.rows.seen).sum())
 
 
 def _numbers(silo: Silo) -> list[tuple[float, int]]:

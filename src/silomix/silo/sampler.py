@@ -128,7 +128,19 @@ def sample_shard(
     done = [since.schedule.iterations if since else 0] * chains
     kind = CategoryChain if family.is_categorical else FeatureChain
     run = _Run(job, kind, plan, arrays, sharing, folder, checkpoint_every, start, since, done)
-    return _collect(shard, run, _run_chains(run, threads, progress))
+    last_states = _run_chains(run, threads, progress)
+    joined: dict[str, Any] = {n: getattr(job, n) for n in ("prior", "silos", "seed", "schedule")}
+    for name in ("labels", "weights", "probabilities", "log_likelihood"):
+        array = np.asarray(arrays[name])
+        joined[name] = array.reshape(-1, *array.shape[2:])
+        joined[name].flags.writeable = False  # they may be a checkpoint's files
+    return Draws(
+        shard=shard,
+        **joined,
+        chain=np.repeat(np.arange(chains), kept),
+        last_states=last_states,
+        diagnostics=diagnose(arrays["log_likelihood"], arrays["members"], arrays["weights"]),
+    )
 
 
 def sample_in_blocks(
@@ -142,9 +154,8 @@ def sample_in_blocks(
     """
     blocks, draws = job.schedule.blocks, None
     for block in blocks:
-        folder = checkpoint
-        if checkpoint is not None and len(blocks) > 1:
-            folder = Path(checkpoint, str(block.iterations))
+        inner = str(block.iterations) if len(blocks) > 1 else ""
+        folder = None if checkpoint is None else Path(checkpoint, inner)
         settled = replace(job, schedule=block)
         draws = sample_shard(shard, settled, checkpoint=folder, since=draws, **running)
         yield draws
@@ -188,22 +199,6 @@ def join_components(labels: Bytes, clusters: int, rows: Rows, alpha: float) -> A
         members, sums = np.delete(members, gone), np.delete(sums, gone, axis=0)
         merged = np.where(merged == gone, target, merged - (merged > gone))
     return merged
-
-
-def _collect(shard: Shard, run: _Run, last_states: Bytes) -> Draws:
-    job, arrays = run.job, run.arrays
-    joined: dict[str, Any] = {n: getattr(job, n) for n in ("prior", "silos", "seed", "schedule")}
-    for name in ("labels", "weights", "probabilities", "log_likelihood"):
-        array = np.asarray(arrays[name])
-        joined[name] = array.reshape(-1, *array.shape[2:])
-        joined[name].flags.writeable = False  # they may be a checkpoint's files
-    return Draws(
-        shard=shard,
-        **joined,
-        chain=np.repeat(np.arange(job.schedule.chains), job.schedule.kept),
-        last_states=last_states,
-        diagnostics=diagnose(arrays["log_likelihood"], arrays["members"], arrays["weights"]),
-    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,7 +74,8 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
         if source is None:
             continue
         question = _Question(number, source, target, silo)
-        if target.exists() and not (again and question.is_refused()):
+        # an answer that cannot be used is as good as a refusal
+        if target.exists() and not (again and isinstance(question.find_answer(), Refused | None)):
             earlier.append(question)
             reply = question.find_answer() if is_new else None
             if reply is not None:
@@ -128,10 +129,6 @@ class _Question:
         except MessageError:
             return None
 
-    def is_refused(self) -> bool:
-        """Tell whether the answer is a refusal; one that cannot be used is as good as one."""
-        return isinstance(self.find_answer(), Refused | None)
-
     def write(self, query: Query, reply: Any) -> Answered:
         """Write an answer, whole or not at all; one that is there makes room first."""
         study, kind, asked = self.silo.study, type(reply).__name__, digest_record(query)
@@ -162,6 +159,6 @@ def _restore(earlier: list[_Question], silo: Silo) -> None:
         if isinstance(query, ShareReleases) and (known is None or known.key != query.key):
             answer_or_refuse(query, silo)
     for question in assigned:
-        if silo.store.membership is None and not question.is_refused():
+        if silo.store.membership is None and not isinstance(question.find_answer(), Refused | None):
             answer_or_refuse(question.read(), silo)
     earlier.clear()
