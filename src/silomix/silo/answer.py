@@ -143,10 +143,9 @@ def _check_shown(release: messages.Release, silo: Silo) -> None:
     """
     for problem in breaches(release, silo.policy, silo.study.pooled_model.family):
         raise PolicyRefusal(
-            f"{silo.name}: the release that it is shown as that of {release.silo!r} {problem}, "
-            f"and its own policy {silo.policy.name!r} would not let such a release out; use a "
-            "study that shows no releases, or let all silos have the same minimum_count and "
-            "round_to, and ask where that release comes from",
+            f"{silo.name}: the release that it is shown as that of {release.silo!r} {problem}, and "
+            f"its own policy {silo.policy.name!r} would not let that out; ask where it comes from, "
+            "let all silos have the same minimum_count and round_to, or show no releases",
             code="shown",
         )
 

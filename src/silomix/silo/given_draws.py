@@ -22,7 +22,7 @@ from silomix.messages import Release, ReleasedDiagnostics, Tier
 from silomix.messages.container import LARGEST
 from silomix.model.diagnostics import judge_traces
 from silomix.model.sentences import did_you_mean, quoted
-from silomix.silo.release import check_tier, whole_rows
+from silomix.silo.release import check_tier
 from silomix.study.policy import Policy, echo
 from silomix.study.validation import quote
 
@@ -395,7 +395,7 @@ def release_given(
     return Release(
         silo=silo,
         sizes=sizes,
-        known=whole_rows(sizes, concentration),
+        known=np.repeat(sizes[:, None], concentration.shape[1], axis=1),
         mean=mean,
         concentration=concentration,
         tier=tier,

@@ -20,7 +20,6 @@ from silomix.silo.ledger_file import (
     Answered,
     Ledger,
     PolicyChange,
-    Table,
     Version,
     changing,
     find_ledger,
@@ -191,7 +190,10 @@ def counting(account: Account, kind: str, *, has_left: bool = False) -> Iterator
 
 @contextmanager
 def _noting(account: Account, *, has_left: bool) -> Iterator[Answered]:
-    """Study in the ledger, to be changed; it is there from now on."""
+    """Study in the ledger, to be changed; it is there from now on.
+
+    So is the policy under which the table is answered from, and how that has changed.
+    """
     with changing(account.path) as ledger:
         if not has_left:
             _refuse(ledger, account)
@@ -204,22 +206,18 @@ def _noting(account: Account, *, has_left: bool) -> Iterator[Answered]:
             table.counted.digest = table.counted.digest or entry.cells
             table.counted.studies.append(noted)
         yield noted
-        if not has_left:
-            _note_policy(ledger, table, account, now)
-
-
-def _note_policy(ledger: Ledger, table: Table, account: Account, now: str) -> None:
-    """Write down under which policy a table is answered from, and how that has changed."""
-    settings = echo(account.policy)
-    for part in ("exchanges", "limits"):  # by name, such as "exchanges.polish"
-        settings |= {f"{part}.{key}": value for key, value in settings.pop(part).items()}
-    copies = (one for one in ledger.tables if one.has(account.entry.cells) and one.policy)
-    known = table.policy or next((one.policy for one in copies), {})
-    before = {key: value for key, value in known.items() if settings.get(key) != value}
-    if before:
-        after = {key: settings.get(key) for key in before}
-        table.changes.append(PolicyChange(at=now, before=before, now=after))
-    table.policy = settings
+        if has_left:
+            return
+        settings = echo(account.policy)
+        for part in ("exchanges", "limits"):  # by name, such as "exchanges.polish"
+            settings |= {f"{part}.{key}": value for key, value in settings.pop(part).items()}
+        copies = (one for one in ledger.tables if one.has(entry.cells) and one.policy)
+        known = table.policy or next((one.policy for one in copies), {})
+        before = {key: value for key, value in known.items() if settings.get(key) != value}
+        if before:
+            after = {key: settings.get(key) for key in before}
+            table.changes.append(PolicyChange(at=now, before=before, now=after))
+        table.policy = settings
 
 
 def knows(account: Account) -> bool:

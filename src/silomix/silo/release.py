@@ -76,7 +76,7 @@ def make_release(
         folded = replace(folded, memberships=np.ones_like(folded.memberships))
     family = local.draws.silo_family
     mean, concentration = family.means(family.valid(family.fit(folded.probabilities)))
-    sizes, known = folded.sizes, whole_rows(folded.sizes, concentration)
+    sizes, known = folded.sizes, np.repeat(folded.sizes[:, None], concentration.shape[1], axis=1)
     checks: tuple[Check, ...] = ()
     if policy.has_rules:
         sizes, (mean, concentration, known, _), checks = disclose(folded, concentration, policy)
@@ -98,11 +98,6 @@ def make_release(
         checks=checks if inside else outgoing(checks),
         **about,
     )
-
-
-def whole_rows(sizes: Ints, concentration: Floats) -> Ints:
-    """Sizes for each variable, as if no cell were missing: (cluster, variable)."""
-    return np.repeat(sizes[:, None], concentration.shape[1], axis=1)
 
 
 def _diagnostics(local: LocalPosterior, folded: LocalPosterior) -> ReleasedDiagnostics:
