@@ -367,9 +367,7 @@ def _lines(family: Product) -> tuple[Ints, Ints]:
     return np.repeat(np.arange(len(family.variables)), family.parameters), np.concatenate(places)
 
 
-def _profile_rows(
-    release: Release, schema: Schema, family: Product
-) -> Iterator[tuple[object, ...]]:
+def _profile_rows(release: Release, schema: Schema, family: Product) -> Iterator[Sequence[object]]:
     policy = Policy(**release.policy)
     variable, statistic = _lines(family)
     basis = basis_of(family, release.known, release.concentration, policy)

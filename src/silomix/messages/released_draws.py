@@ -70,9 +70,8 @@ def read_said(*releases: Release) -> Said:
 def own_draws(release: Release, count: int, model: PooledModel, silos: int, rng: Rng) -> Floats:
     """Draw the parameters of one silo's clusters, by themselves: (draw, cluster, parameter)."""
     family, said = model.shared_family(silos), read_said(release)
-    each = [
-        draw_behind(family, said.of(np.array([c])), count, rng) for c in range(release.clusters)
-    ]
+    places = np.arange(release.clusters)[:, None]
+    each = [draw_behind(family, said.of(place), count, rng) for place in places]
     return np.stack(each, axis=1)
 
 

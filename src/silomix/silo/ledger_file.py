@@ -33,9 +33,7 @@ PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {FORMAT};
 CREATE TABLE tables (name TEXT PRIMARY KEY, document TEXT NOT NULL);
 """
-UPSERT = (
-    "INSERT INTO tables VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET document = excluded.document"
-)
+REPLACE = "REPLACE INTO tables VALUES (?, ?)"
 # Seconds to wait for another process that has the file locked.
 WAIT = 60.0
 
@@ -236,7 +234,7 @@ def changing(path: Path) -> Iterator[Ledger]:
             yield ledger
             for table in ledger.tables:
                 if table.versions or table.allowed:
-                    file.execute(UPSERT, (table.name, table.model_dump_json()))
+                    file.execute(REPLACE, (table.name, table.model_dump_json()))
 
 
 def refuse_old(data: Path) -> None:
