@@ -99,11 +99,8 @@ def permit(query: messages.Query, silo: Silo) -> None:
     check_kind(type(query), silo.policy, silo.name)
     shared = silo.store.shared
     if isinstance(query, messages.LogLikelihood) and (shared is None or shared.key != query.shared):
-        raise PolicyRefusal(
-            f"{silo.name}: the question refers to releases that were not shared with it; "
-            "share them first",
-            code="order",
-        )
+        text = f"{silo.name}: it was not shown the releases of this question; share them first"
+        raise PolicyRefusal(text, code="order")
     if isinstance(query, messages.SampleLocally):
         # a policy may have become stricter since the release was made
         check_tier(silo.study.tier, silo.policy, silo.name)

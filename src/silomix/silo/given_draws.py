@@ -249,10 +249,9 @@ def _columns(name: str, array: Floats, labels: Labels) -> dict[str, Floats]:
     return dict(zip(names, parts, strict=True))
 
 
-def guess_transform(values: Iterable[Floats]) -> str:
+def guess_transform(values: Sequence[Floats]) -> str:
     """Transform that frees a parameter, by where all its draws lie."""
-    each = [(part.min(), part.max()) for part in values]
-    low, high = min(low for low, _ in each), max(high for _, high in each)
+    low, high = min(map(np.min, values)), max(map(np.max, values))
     return "none" if low <= 0 else "log" if high >= 1 else "logit"
 
 

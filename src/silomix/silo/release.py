@@ -310,12 +310,10 @@ def release_row_counts(counts: Ints, policy: Policy, silo: str) -> Ints:
     """
     low = int((counts < policy.minimum_count).sum())
     if low:
-        unique = (counts == 1).sum() / counts.sum()
         raise PolicyRefusal(
             f"{silo}: {low} of its {len(counts)} distinct rows occur fewer than "
-            f"{policy.minimum_count} times, and {unique:.1%} of its rows are unique, so its policy "
-            f"{policy.name!r} does not let the distinct rows out; use the oracle 'federated', or "
-            "fewer variables"
+            f"{policy.minimum_count} times, so its policy {policy.name!r} does not let them out; "
+            "use the oracle 'federated', or fewer variables"
         )
     return round_counts(counts, policy) if policy.has_rules else counts
 

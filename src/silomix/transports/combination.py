@@ -178,9 +178,7 @@ def combine_releases(folders: Sequence[Path], **settings: Any) -> Posterior:
     for folder in folders:
         release, schema = read_release(folder)
         if not schema.of_parameters or release.silo in draws:
-            problem = (
-                "is the second of its silo" if release.silo in draws else "was made from a table"
-            )
+            problem = "is the second of its silo" if release.silo in draws else "is of a table"
             advice = "give one of each silo, made with silomix release --draws"
             raise SettingsError(f"{folder}, a release of {release.silo!r}, {problem}; {advice}")
         model = PooledModel(WHOLE, make_family(schema, WHOLE), int(settings.get("seed", 0)))
