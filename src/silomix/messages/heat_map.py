@@ -80,9 +80,8 @@ def draw_heat(
     for line, column in few:
         value = values[line, column]
         colour = ink(255 * np.array(colours(image.norm(value))[:3]))
-        ax.text(
-            column, line, format(value, form), color=colour, ha="center", va="center", fontsize=7
-        )
+        text = format(value, form)
+        ax.text(column, line, text, color=colour, ha="center", va="center", fontsize=7)
     return ax
 
 

@@ -180,8 +180,7 @@ def _odd_parameters(record: Any, family: Product) -> Problems:
             yield f"has draws that do not go with tier {record.tier!r}"
     for name, problem_of in (("parameters", family.problems), ("mean", family.mean_problems)):
         values = getattr(record, name, None)
-        problem = "" if values is None else problem_of(values)
-        if problem:
+        if values is not None and (problem := problem_of(values)):
             yield f"{problem} ({name})"
 
 

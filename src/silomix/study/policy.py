@@ -45,8 +45,7 @@ HEADER = """\
 
 def _check_name(name: str) -> str:
     if len(check_text(name)) > LONGEST_NAME or not name.isprintable():
-        reason = f"it must be one line of at most {LONGEST_NAME} characters"
-        raise rule(f"is {name!r:.60}; {reason}")
+        raise rule(f"is {name!r:.60}; it must be one line of at most {LONGEST_NAME} characters")
     return name
 
 
