@@ -374,6 +374,7 @@ def _profile_rows(release: Release, schema: Schema, family: Product) -> Iterator
     shown = release.known * (basis == CLUSTER)
     total = np.where(basis == CLUSTER, release.known, shown.sum(axis=0))
     basis, total, known = (part[:, variable] for part in (basis, total, release.known))
+    concentration = release.concentration[:, variable]
     mean, names = release.mean[:, statistic], family.names()
     with np.errstate(over="ignore", invalid="ignore"):  # the numbers are not yet checked
         in_data_units = np.array(family.describe(family.from_moments(release.mean)))
@@ -389,7 +390,7 @@ def _profile_rows(release: Release, schema: Schema, family: Product) -> Iterator
             round(float(mean[i] * total[i])) if counted else "",
             "" if nothing else int(total[i]),
             int(known[i]),
-            *(float(part[i]) for part in (mean, release.concentration[:, variable])),
+            *(float(part[i]) for part in (mean, concentration)),
             *(units if _has_units(schema) else ()),
         )
 
