@@ -8,11 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import FrameType
-
 
 _hides_cells: ContextVar[bool] = ContextVar("hides_cells", default=False)
 
@@ -164,14 +159,10 @@ def as_note(warning: Warning | str) -> str:
     return str(warning).removesuffix(".") + "."
 
 
-def _module(frame: FrameType) -> str:
-    # code that runs without a name of its own has none, or None
-    return frame.f_globals.get("__name__") or ""
-
-
 def warn(warning: Warning | str) -> None:
     """Issue a warning at the caller's line: the first that is not in this package."""
     frame, level = inspect.currentframe(), 1
-    while frame is not None and _module(frame).partition(".")[0] == "silomix":
+    # code that runs without a name of its own has none, or None
+    while frame and str(frame.f_globals.get("__name__")).partition(".")[0] == "silomix":
         frame, level = frame.f_back, level + 1
     warnings.warn(warning, stacklevel=level)

@@ -213,8 +213,8 @@ def test_a_word_a_partition_and_labels_of_any_kind_say_the_same(seed):
     six = np.arange(60) % 6
     assert local_posterior(draws, six, "average").weights.shape == (40, 6)
     for wrong, words in (
-        ({"relabel": "mean"}, r"relabel 'mean' is unknown"),
-        ({"partition": "ward"}, r"partition 'ward' is unknown"),
+        ({"relabel": "mean"}, r"relabel='mean' is not known"),
+        ({"partition": "ward"}, r"partition='ward' is not known"),
         ({"partition": TRUTH[:50]}, r"shape \(50,\) and the draws have 60 rows"),
         ({"partition": TRUTH[:, None]}, r"shape \(60, 1\) and the draws have 60 rows"),
         ({"partition": six}, r"has 6 clusters .* only 5 components.*'average'"),

@@ -50,15 +50,7 @@ from silomix.families.disclosure import basis as basis_of
 from silomix.families.release_rounding import CLUSTER, SILO, UNIFORM
 from silomix.kernels.arrays import Ints
 from silomix.messages import Check, Release, SampleLocally, container
-from silomix.messages.container import (
-    HEAD,
-    LARGEST_MESSAGE,
-    PLACE_IN_LIST,
-    Arrays,
-    Envelope,
-    declared_arrays,
-    shorten,
-)
+from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, shorten
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.model.files import finishing, read_file, replace_file, unfinished, writing
@@ -307,40 +299,28 @@ def _read_schema(described: Any) -> Schema:
 def array_tables(kind: type, arrays: Arrays) -> dict[str, bytes]:
     """Files of a record's arrays: content by name."""
     files: dict[str, bytes] = {}
-    for name, paths in _by_table(arrays).items():
+    tables: dict[str, list[tuple[list[int], NDArray[Any]]]] = {}
+    for path, array in arrays.items():
+        places = [int(place) for place in container.PLACE_IN_LIST.findall(path)]
+        columns = array[:, None] if array.ndim == 1 else array
+        tables.setdefault(container.PLACE_IN_LIST.sub("", path), []).append((places, columns))
+    for name, parts in tables.items():
         field = name.rpartition(".")[2]
-        axes = declared_arrays(Release if name.startswith("releases.") else kind)[field].axes
-        lead = ["silo"] * len(_places(paths[0])) + list(axes[: max(1, len(axes) - 1)])
-        width = max(_with_columns(arrays[path].shape)[-1] for path in paths)
+        owner = Release if name.startswith("releases.") else kind
+        axes = container.declared_arrays(owner)[field].axes
+        lead = ["silo"] * len(parts[0][0]) + list(axes[: max(1, len(axes) - 1)])
+        width = max(array.shape[-1] for _, array in parts)
         values = [f"{axes[-1]}_{place}" for place in range(width)] if len(axes) > 1 else [field]
-        rows = (row for path in paths for row in _array_rows(_places(path), arrays[path], width))
+        rows = (row for part in parts for row in _array_rows(*part, width))
         files |= csv_files(name, lead + values, rows)
     return files
 
 
-def _by_table(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Paths of the arrays in each table, by the name of the table, which is a field's."""
-    names: dict[str, list[str]] = {}
-    for path in paths:
-        names.setdefault(PLACE_IN_LIST.sub("", path), []).append(path)
-    return names
-
-
-def _places(path: str) -> list[int]:
-    return [int(place) for place in PLACE_IN_LIST.findall(path)]
-
-
-def _with_columns(shape: Sequence[int]) -> tuple[int, ...]:
-    """Shape of an array in its table, where a single axis becomes one column."""
-    return (*shape, 1) if len(shape) == 1 else tuple(shape)
-
-
 def _array_rows(places: list[int], array: NDArray[Any], width: int) -> Iterator[list[object]]:
-    *leading, columns = _with_columns(array.shape)
-    padding = [""] * (width - columns)
+    *leading, columns = array.shape
     rows = array.reshape(math.prod(leading), columns).tolist()
     for place, row in zip(np.ndindex(*leading), rows, strict=True):
-        yield [*places, *place, *row, *padding]
+        yield [*places, *place, *row, *[""] * (width - columns)]
 
 
 def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
@@ -382,15 +362,12 @@ def _lines(family: Product) -> tuple[Ints, Ints]:
     Lines are parameters. Numbers have more statistics than parameters, first the number of rows,
     which is 1 in a mean.
     """
-    variable = np.repeat(np.arange(len(family.variables)), family.parameters)
     ends = np.cumsum(family.statistics)
     places = [np.arange(end - size, end) for end, size in zip(ends, family.parameters, strict=True)]
-    return variable, np.concatenate(places)
+    return np.repeat(np.arange(len(family.variables)), family.parameters), np.concatenate(places)
 
 
-def _profile_rows(
-    release: Release, schema: Schema, family: Product
-) -> Iterator[tuple[object, ...]]:
+def _profile_rows(release: Release, schema: Schema, family: Product) -> Iterator[Sequence[object]]:
     policy = Policy(**release.policy)
     variable, statistic = _lines(family)
     basis = basis_of(family, release.known, release.concentration, policy)

@@ -44,8 +44,7 @@ def new_axis(ax: Axes | None, size: tuple[float, float] = (6.4, 4.0)) -> Axes:
 
 def name_ticks(ax: Axes, names: Sequence[str]) -> None:
     """Name the places along an axis, long names slantwise."""
-    is_long = max(map(len, names)) > LONG
-    turn, side = (30, "right") if is_long else (0, "center")
+    turn, side = (30, "right") if max(map(len, names)) > LONG else (0, "center")
     ax.set_xticks(range(len(names)), names, parse_math=False, rotation=turn, ha=side)
 
 

@@ -178,14 +178,9 @@ def _odd_parameters(record: Any, family: Product) -> Problems:
         has_draws = {record.weights is not None, record.parameters is not None}
         if has_draws != {record.tier == "draws"}:
             yield f"has draws that do not go with tier {record.tier!r}"
-    checks: dict[str, Callable[[Any], str]] = {
-        "parameters": family.problems,
-        "mean": family.mean_problems,
-    }
-    for name, problem_of in checks.items():
+    for name, problem_of in (("parameters", family.problems), ("mean", family.mean_problems)):
         values = getattr(record, name, None)
-        problem = "" if values is None else problem_of(values)
-        if problem:
+        if values is not None and (problem := problem_of(values)):
             yield f"{problem} ({name})"
 
 
@@ -293,8 +288,7 @@ def _release(reply: Release, terms: Terms) -> Problems:
         if getattr(reply, word) != expected:
             yield f"is of {word} {getattr(reply, word)!r:.70} instead of {expected!r}"
     yield from _fits(reply, terms, cluster=(1, study.model.components))
-    rounding = (Policy(**reply.policy).round_to - 1) * reply.clusters
-    yield from _rows(reply.rows, terms, rounding)
+    yield from _rows(reply.rows, terms, (Policy(**reply.policy).round_to - 1) * reply.clusters)
 
 
 def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from silomix.messages import PolishReply, Release
+from silomix.messages import PolishReply, Query, Release, Silos
 from silomix.messages.container import count_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from silomix.messages import Query, Silos
 
 
 @dataclass(frozen=True)
@@ -51,20 +46,16 @@ UNITS = {"sampling": "sweeps", "polishing": "rounds"}
 AT_MOST = {"polishing"}
 
 
-@contextmanager
-def reporting(progress: Report | bool | None) -> Iterator[Report | None]:  # noqa: FBT001
-    """Yield the callback to use: the caller's own, a display on stderr, or None.
+def reporting(progress: Report | bool | None) -> AbstractContextManager[Report | None]:  # noqa: FBT001
+    """Context of the callback to use: the caller's own, a display on stderr, or None.
 
     `progress` is None for a display where stderr is a terminal, True or False to force it, or a
     function that takes a `silomix.messages.progress.Progress`.
     """
     if callable(progress):
-        yield progress
-    elif progress or (progress is None and sys.stderr.isatty()):
-        with _display() as report:
-            yield report
-    else:
-        yield None
+        return nullcontext(progress)
+    is_shown = sys.stderr.isatty() if progress is None else progress
+    return _display() if is_shown else nullcontext()
 
 
 def showing(*, quiet: bool) -> AbstractContextManager[Report | None]:

@@ -68,16 +68,23 @@ COMPARING = (
     "was added, and this is not differential privacy."
 )
 
+NO_RULES = "Nothing: the policy has no rule, and every number leaves as it is."
 NO_QUESTIONS = "Nothing: here silomix has only draws made elsewhere, and no rows to ask about."
 
 
 def explain(release: Release, schema: Schema) -> dict[str, list[str]]:
     """Sentences about a release and its disclosure, by heading."""
     policy = Policy(**release.policy)
+    rules = [
+        f"{check.rule} ({check.where}, threshold {check.threshold}, {check.cells} numbers): "
+        f"{check.result}{', ' + plural(check.changed, 'time') if check.changed else ''}"
+        f"{f'; {check.inside}' if check.inside else ''}"
+        for check in release.checks
+    ]
     further = [NO_QUESTIONS] if schema.of_parameters else further_questions(policy)
     return {
         "What this is": _what(release, schema, policy),
-        "What the policy did": what_rules_did(release),
+        "What the policy did": rules or [NO_RULES],
         "What a recipient could infer": inferences(schema, policy, release.tier),
         "What may still be asked": further,
     }
@@ -113,18 +120,6 @@ def _what(release: Release, schema: Schema, policy: Policy) -> list[str]:
         f"{plural(release.clusters, 'cluster')}, {release.rows:,} rows in all{rounded}.",
         f"Study {release.study[:16]}; tier {release.tier!r}; {policy_name}.",
         release.diagnostics.verdict,
-    ]
-
-
-def what_rules_did(release: Release) -> list[str]:
-    """One sentence for each check of a release."""
-    if not release.checks:
-        return ["Nothing: the policy has no rule, and every number leaves as it is."]
-    return [
-        f"{check.rule} ({check.where}, threshold {check.threshold}, {check.cells} numbers): "
-        f"{check.result}{', ' + plural(check.changed, 'time') if check.changed else ''}"
-        f"{f'; {check.inside}' if check.inside else ''}"
-        for check in release.checks
     ]
 
 

@@ -70,9 +70,8 @@ def read_said(*releases: Release) -> Said:
 def own_draws(release: Release, count: int, model: PooledModel, silos: int, rng: Rng) -> Floats:
     """Draw the parameters of one silo's clusters, by themselves: (draw, cluster, parameter)."""
     family, said = model.shared_family(silos), read_said(release)
-    each = [
-        draw_behind(family, said.of(np.array([c])), count, rng) for c in range(release.clusters)
-    ]
+    places = np.arange(release.clusters)[:, None]
+    each = [draw_behind(family, said.of(place), count, rng) for place in places]
     return np.stack(each, axis=1)
 
 
@@ -85,8 +84,7 @@ def effective_counts(release: Release, model: PooledModel, silos: int) -> Floats
     if not has_rules(release):
         return release.mean * model.family.repeat(release.concentration)
     rng = np.random.default_rng([model.seed, STREAM, release.place])
-    drawn = own_draws(release, OWN_DRAWS, model, silos, rng)
-    return _worth(drawn, model, silos)
+    return _worth(own_draws(release, OWN_DRAWS, model, silos, rng), model, silos)
 
 
 def _worth(draws: Reals, model: PooledModel, silos: int) -> Floats:
@@ -119,9 +117,8 @@ def with_own_counts(
     for cluster, worth in zip(groups, _worth(own, model, silos), strict=True):
         numbers[cluster] += family.conjugate(worth)
     rng = np.random.default_rng([model.seed, STREAM, release.place, len(parameters)])
-    drawn = family.draw(numbers, rng, len(parameters))
     held = np.isin(np.arange(len(numbers)), groups)
-    return np.where(held[:, None], drawn, parameters)
+    return np.where(held[:, None], family.draw(numbers, rng, len(parameters)), parameters)
 
 
 def release_medians(release: Release, family: Product) -> Floats:
@@ -373,8 +370,7 @@ def _pad_weights(weights: Reals, size: int) -> Floats:
 def _pad_parameters(draws: Reals, size: int, family: Product, rng: Rng) -> Floats:
     """(draw, size, parameter): the draws, then components drawn from the prior."""
     n_draws, clusters, _ = draws.shape
-    prior = np.tile(family.prior(), (size - clusters, 1))
-    drawn = family.draw(prior, rng, n_draws)
+    drawn = family.draw(np.tile(family.prior(), (size - clusters, 1)), rng, n_draws)
     return np.concatenate([draws.astype(np.float64), drawn], axis=1)
 
 

@@ -15,28 +15,25 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError, as_logged, hiding_cells
-from silomix.kernels.arrays import sum_by
+from silomix.kernels.arrays import Reals, sum_by
 from silomix.kernels.reproducible import chain_key, fold
 from silomix.messages import released_draws
 from silomix.messages.container import digest_record
 from silomix.messages.message_checks import breaches, check_query
 from silomix.messages.released_draws import has_rules, with_own_counts
-from silomix.model.draws import to_four_decimals
+from silomix.model.draws import MatchedDraws, to_four_decimals
 from silomix.model.sentences import plural
 from silomix.silo.cost import check_cost, question_cost
 from silomix.silo.ledger import counting, note_left
 from silomix.silo.ledger_file import FAILED
 from silomix.silo.local import Silo, kept_posterior
 from silomix.silo.release import check_tier, release_row_counts
-from silomix.study.policy import UNLIMITED, check_study, echo
+from silomix.study.policy import UNLIMITED, Policy, check_study, echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from silomix.kernels.arrays import Reals
-    from silomix.model.draws import MatchedDraws
     from silomix.study import Study
-    from silomix.study.policy import Policy
 
 # Stands where a chain's number would, far from any.
 POLISH_STREAM = 1 << 20
@@ -102,11 +99,8 @@ def permit(query: messages.Query, silo: Silo) -> None:
     check_kind(type(query), silo.policy, silo.name)
     shared = silo.store.shared
     if isinstance(query, messages.LogLikelihood) and (shared is None or shared.key != query.shared):
-        raise PolicyRefusal(
-            f"{silo.name}: the question refers to releases that were not shared with it; "
-            "share them first",
-            code="order",
-        )
+        text = f"{silo.name}: it was not shown the releases of this question; share them first"
+        raise PolicyRefusal(text, code="order")
     if isinstance(query, messages.SampleLocally):
         # a policy may have become stricter since the release was made
         check_tier(silo.study.tier, silo.policy, silo.name)
@@ -146,10 +140,9 @@ def _check_shown(release: messages.Release, silo: Silo) -> None:
     """
     for problem in breaches(release, silo.policy, silo.study.pooled_model.family):
         raise PolicyRefusal(
-            f"{silo.name}: the release that it is shown as that of {release.silo!r} {problem}, "
-            f"and its own policy {silo.policy.name!r} would not let such a release out; use a "
-            "study that shows no releases, or let all silos have the same minimum_count and "
-            "round_to, and ask where that release comes from",
+            f"{silo.name}: the release that it is shown as that of {release.silo!r} {problem}, and "
+            f"its own policy {silo.policy.name!r} would not let that out; ask where it comes from, "
+            "let all silos have the same minimum_count and round_to, or show no releases",
             code="shown",
         )
 
@@ -255,29 +248,19 @@ def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
 
 
 def _assign(query: messages.AssignRows, silo: Silo) -> messages.Received:
-    clusters = query.parameters.shape[1]
     if query.groups is None:
         assign = partial(silo.rows.membership, query.weights, threads=silo.threads)
-        assigned = assign(query.parameters)
-        if _knows_better(silo):
+        assigned, study = assign(query.parameters), silo.study
+        by_draws = study.strategy == "consensus" and study.polish.rounds == 0
+        # the profiles were made from the silo's rounded release: it knows its own clusters better
+        if by_draws and study.aggregation.own_profiles and has_rules(kept_posterior(silo).release):
             assigned = assign(_own_profiles(query, assigned.membership, silo))
         membership = to_four_decimals(assigned.membership)
     else:
-        membership = np.zeros((silo.shard.rows, clusters), dtype=np.float32)
+        membership = np.zeros((silo.shard.rows, query.parameters.shape[1]), dtype=np.float32)
         membership[np.arange(silo.shard.rows), query.groups[kept_posterior(silo).labels]] = 1.0
     silo.store.assign(membership)
     return messages.Received()
-
-
-def _knows_better(silo: Silo) -> bool:
-    """Whether the profiles to assign by were made from the silo's rounded release."""
-    study = silo.study
-    return (
-        study.strategy == "consensus"
-        and study.aggregation.own_profiles
-        and study.polish.rounds == 0
-        and has_rules(kept_posterior(silo).release)
-    )
 
 
 def _own_profiles(query: messages.AssignRows, membership: Reals, silo: Silo) -> Reals:

@@ -19,11 +19,10 @@ import numpy as np
 from silomix.errors import PolicyRefusal
 from silomix.families.derived import parameter_counts
 from silomix.families.release_rounding import round_counts
-from silomix.messages import AssignRows, LogLikelihood, PolishRound
+from silomix.messages import AssignRows, LogLikelihood, PolishRound, Query
 from silomix.silo.sampler import STARTING_SWEEPS, TIMES_AS_MANY
 
 if TYPE_CHECKING:
-    from silomix.messages import Query
     from silomix.silo.local import Silo
 
 # Nanoseconds per row of a sweep if all variables are categorical: each bit of the levels is part of
@@ -53,19 +52,16 @@ PAIR_BYTES, ALIGNED_BYTES, STATISTIC_BYTES, SHARE_BYTES, HIDDEN_BYTES = 11, 9, 1
 
 
 class Cost(NamedTuple):
-    """Estimated seconds and bytes."""
+    """Estimated minutes and gigabytes, which a policy limits."""
 
-    seconds: float
-    bytes: float
+    minutes: float
+    gigabytes: float
 
 
 def check_cost(cost: Cost, silo: Silo, what: str) -> None:
     """Refuse work that would exceed the time or memory that a silo's policy allows."""
-    limits = silo.policy.limits
-    for amount, most, unit in (
-        (cost.seconds / 60, limits.minutes, "minutes"),
-        (cost.bytes / 1e9, limits.gigabytes, "gigabytes"),
-    ):
+    for unit, amount in cost._asdict().items():
+        most: int = getattr(silo.policy.limits, unit)
         if not amount <= most:
             raise PolicyRefusal(
                 f"{silo.name}: {what} would take about {amount:,.0f} {unit} for its "
@@ -85,7 +81,7 @@ def sampling_cost(silo: Silo) -> Cost:
     study, rows, local = silo.study, float(public_rows(silo)), silo.study.local
     family, components, chains = study.pooled_model.family, study.model.components, 1.0
     chains *= study.schedule.chains
-    statistics, hidden = float(family.statistics.sum()), _hidden(silo)
+    statistics, hidden = float(family.statistics.sum()), float((~silo.rows.seen).sum())
     sweeps, kept = chains * study.schedule.iterations, chains * study.sampling.kept
     of_cluster = components * float(family.parameters.sum())
     joined = 0.0  # numbers, while components are joined to begin with
@@ -118,7 +114,7 @@ def sampling_cost(silo: Silo) -> Cost:
         hidden * components * at_once * HIDDEN_BYTES * sum((d / v) ** 2 for d, v in _numbers(silo)),
         24 * joined,
     ]
-    return Cost(sum(seconds) / 1e9, stored + max(passing))
+    return Cost(sum(seconds) / 60e9, (stored + max(passing)) / 1e9)
 
 
 def question_cost(query: Query, silo: Silo) -> Cost:
@@ -138,8 +134,8 @@ def question_cost(query: Query, silo: Silo) -> Cost:
             return Cost(0.0, 0.0)
     rows = float(public_rows(silo))
     per_point = _sweep(silo, clusters) + rows * clusters * per_row
-    seconds = float(points) * per_point / max(1, silo.threads) / 1e9
-    return Cost(seconds, rows * clusters * SHARE_BYTES)
+    minutes = float(points) * per_point / max(1, silo.threads) / 60e9
+    return Cost(minutes, rows * clusters * SHARE_BYTES / 1e9)
 
 
 def _sweep(silo: Silo, components: int) -> float:
@@ -152,17 +148,12 @@ def _sweep(silo: Silo, components: int) -> float:
         return PER_SWEEP + drawing + rows * (PER_ROW + bits * per_bit)
     per_row = PER_EXPONENTIAL + PER_PRODUCT * float(family.statistics.sum())
     per_hidden = PER_HIDDEN * sum(d * d / v for d, v in _numbers(silo))
-    of_rows = components * (rows * per_row + _hidden(silo) * per_hidden)
+    hidden = float((~silo.rows.seen).sum())
+    of_rows = components * (rows * per_row + hidden * per_hidden)
     return PER_FEATURE_SWEEP + drawing + of_rows
-
-
-def _hidden(silo: Silo) -> float:
-    """Number of rows with imputed values, such as missing cells of a joint normal law."""
-    return float((~silo.rows.seen).sum())
 
 
 def _numbers(silo: Silo) -> list[tuple[float, int]]:
     """Number of parameters and of variables of each block of numbers."""
-    blocks = silo.study.pooled_model.family.blocks
-    numbers = [block for block in blocks if not block.has_levels]
+    numbers = [block for block in silo.study.pooled_model.family.blocks if not block.has_levels]
     return [(float(parameter_counts(block).sum()), len(block.variables)) for block in numbers]

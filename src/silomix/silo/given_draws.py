@@ -22,7 +22,7 @@ from silomix.messages import Release, ReleasedDiagnostics, Tier
 from silomix.messages.container import LARGEST
 from silomix.model.diagnostics import judge_traces
 from silomix.model.sentences import did_you_mean, quoted
-from silomix.silo.release import check_tier, whole_rows
+from silomix.silo.release import check_tier
 from silomix.study.policy import Policy, echo
 from silomix.study.validation import quote
 
@@ -125,8 +125,7 @@ def open_file(path: Path) -> Any:
         import h5py
         import xarray as xr
     except ImportError:
-        text = "draws in a file need xarray, h5netcdf and h5py"
-        raise MissingDependency(text, "arviz") from None
+        raise MissingDependency("draws in a file need xarray, h5netcdf and h5py", "arviz") from None
     try:
         with h5py.File(path) as file:
             group = "posterior" if "posterior" in file else None
@@ -250,10 +249,9 @@ def _columns(name: str, array: Floats, labels: Labels) -> dict[str, Floats]:
     return dict(zip(names, parts, strict=True))
 
 
-def guess_transform(values: Iterable[Floats]) -> str:
+def guess_transform(values: Sequence[Floats]) -> str:
     """Transform that frees a parameter, by where all its draws lie."""
-    each = [(part.min(), part.max()) for part in values]
-    low, high = min(low for low, _ in each), max(high for _, high in each)
+    low, high = min(map(np.min, values)), max(map(np.max, values))
     return "none" if low <= 0 else "log" if high >= 1 else "logit"
 
 
@@ -396,7 +394,7 @@ def release_given(
     return Release(
         silo=silo,
         sizes=sizes,
-        known=whole_rows(sizes, concentration),
+        known=np.repeat(sizes[:, None], concentration.shape[1], axis=1),
         mean=mean,
         concentration=concentration,
         tier=tier,

@@ -12,21 +12,11 @@ import shlex
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from silomix.errors import DataWarning, PolicyRefusal, SettingsError, warn
 from silomix.model.sentences import plural, quoted
-from silomix.silo.ledger_file import (
-    Answered,
-    Ledger,
-    PolicyChange,
-    Table,
-    Version,
-    changing,
-    find_ledger,
-    read_ledger,
-    refuse_old,
-)
+from silomix.silo import ledger_file
 from silomix.study import Study, digest
 from silomix.study.policy import UNLIMITED, Policy, echo
 
@@ -67,7 +57,7 @@ class Account:
 
     path: Path
     table: str
-    entry: Answered
+    entry: ledger_file.Answered
     policy: Policy
 
 
@@ -98,7 +88,7 @@ def open_account(
     FileError
         When the ledger is damaged, or cannot be written.
     """
-    entry = Answered(
+    entry = ledger_file.Answered(
         study=digest(study),
         title=(study.title or "")[:LONGEST_TITLE],
         silo=silo,
@@ -109,8 +99,8 @@ def open_account(
         columns=digests.columns,
         left={},
     )
-    refuse_old(data)
-    path, name = find_ledger(ledger), table_name or str(data.resolve())
+    ledger_file.refuse_old(data)
+    path, name = ledger_file.find_ledger(ledger), table_name or str(data.resolve())
     account = Account(path, name if column is None else f"{name}, {column} = {silo}", entry, policy)
     check_account(account)
     _warn_of_likeness(account, name)
@@ -124,7 +114,7 @@ def _warn_of_likeness(account: Account, name: str) -> None:
     ----------
     name : of the whole table, where a column says whose each row is.
     """
-    tables, columns = read_ledger(account.path).tables, account.entry.columns
+    tables, columns = ledger_file.read_ledger(account.path).tables, account.entry.columns
     if any(table.name == account.table or table.has(account.entry.cells) for table in tables):
         return
     alike = []
@@ -160,7 +150,7 @@ def check_account(account: Account) -> None:
     FileError
         When the ledger cannot be read or written: what leaves could not be counted.
     """
-    with changing(account.path) as ledger:
+    with ledger_file.changing(account.path) as ledger:
         _refuse(ledger, account)
 
 
@@ -190,51 +180,44 @@ def counting(account: Account, kind: str, *, has_left: bool = False) -> Iterator
 
 
 @contextmanager
-def _noting(account: Account, *, has_left: bool) -> Iterator[Answered]:
-    """Study in the ledger, to be changed; it is there from now on."""
-    with changing(account.path) as ledger:
+def _noting(account: Account, *, has_left: bool) -> Iterator[ledger_file.Answered]:
+    """Study in the ledger, to be changed; it is there from now on.
+
+    So is the policy under which the table is answered from, and how that has changed.
+    """
+    with ledger_file.changing(account.path) as ledger:
         if not has_left:
             _refuse(ledger, account)
         table, entry, now = ledger.table(account.table), account.entry, _now()
         noted = next((one for one in table.ever if one.is_like(entry)), None)
         if noted is None:
             if not table.versions:
-                table.versions.append(Version(since=now))
+                table.versions.append(ledger_file.Version(since=now))
             noted = entry.model_copy(deep=True)
             table.counted.digest = table.counted.digest or entry.cells
             table.counted.studies.append(noted)
         yield noted
-        if not has_left:
-            _note_policy(ledger, table, account, now)
-
-
-def _note_policy(ledger: Ledger, table: Table, account: Account, now: str) -> None:
-    """Write down under which policy a table is answered from, and how that has changed."""
-    settings = _flat(account.policy)
-    copies = (one for one in ledger.tables if one.has(account.entry.cells) and one.policy)
-    known = table.policy or next((one.policy for one in copies), {})
-    before = {key: value for key, value in known.items() if settings.get(key) != value}
-    if before:
-        after = {key: settings.get(key) for key in before}
-        table.changes.append(PolicyChange(at=now, before=before, now=after))
-    table.policy = settings
-
-
-def _flat(policy: Policy) -> dict[str, Any]:
-    """Policy's settings by name, such as "exchanges.polish"."""
-    settings = echo(policy)
-    for part in ("exchanges", "limits"):
-        settings |= {f"{part}.{key}": value for key, value in settings.pop(part).items()}
-    return settings
+        if has_left:
+            return
+        settings = echo(account.policy)
+        for part in ("exchanges", "limits"):  # by name, such as "exchanges.polish"
+            settings |= {f"{part}.{key}": value for key, value in settings.pop(part).items()}
+        copies = (one for one in ledger.tables if one.has(entry.cells) and one.policy)
+        known = table.policy or next((one.policy for one in copies), {})
+        before = {key: value for key, value in known.items() if settings.get(key) != value}
+        if before:
+            after = {key: settings.get(key) for key in before}
+            table.changes.append(ledger_file.PolicyChange(at=now, before=before, now=after))
+        table.policy = settings
 
 
 def knows(account: Account) -> bool:
     """Whether the ledger has the study."""
-    table = read_ledger(account.path).table(account.table)
+    table = ledger_file.read_ledger(account.path).table(account.table)
     return any(one.is_like(account.entry) for one in table.ever)
 
 
-def allow_study(path: Path, study: str, table: str | None = None) -> Ledger:
+def allow_study(path: Path, study: str, table: str | None = None) -> ledger_file.Ledger:
     """Let a study be answered from a table, and return the ledger.
 
     Parameters
@@ -242,26 +225,26 @@ def allow_study(path: Path, study: str, table: str | None = None) -> Ledger:
     study : its digest.
     table : its name; may be left out where the ledger has one table.
     """
-    with changing(path) as ledger:
+    with ledger_file.changing(path) as ledger:
         allowed = ledger.table(table).allowed
         allowed += [study] if study not in allowed else []
     return ledger
 
 
-def begin_version(path: Path, table: str | None = None) -> Ledger:
+def begin_version(path: Path, table: str | None = None) -> ledger_file.Ledger:
     """Declare that a table has new rows, which are counted anew; return the ledger."""
-    with changing(path) as ledger:
+    with ledger_file.changing(path) as ledger:
         known = ledger.table(table)
         if not known.versions:
             raise SettingsError(
                 f"nothing has left {known.name!r}, as far as {path} knows: there is no older "
                 "version of it; `silomix ledger` lists the tables"
             )
-        known.versions.append(Version(since=_now()))
+        known.versions.append(ledger_file.Version(since=_now()))
     return ledger
 
 
-def _refuse(ledger: Ledger, account: Account) -> None:
+def _refuse(ledger: ledger_file.Ledger, account: Account) -> None:
     """Raise a `PolicyRefusal` where a study must not be answered."""
     table, entry, limit = ledger.table(account.table), account.entry, account.policy.studies
     # the same cells under another name are the same table
@@ -311,7 +294,7 @@ def _refuse(ledger: Ledger, account: Account) -> None:
     )
 
 
-def _since(study: Answered) -> str:
+def _since(study: ledger_file.Answered) -> str:
     """Date on which a study was first answered, and whether it only failed."""
     return study.since[:10] + (" (it failed)" if study.only_failed else "")
 

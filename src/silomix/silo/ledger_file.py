@@ -9,18 +9,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
 from silomix.errors import DataWarning, FileError, SettingsError, SilomixError, warn
 from silomix.model.files import private_file, private_folder, read_file
 from silomix.silo.store import locked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Stands beside the records that left: a question failed on the rows.
 FAILED = "failed"
@@ -35,9 +33,7 @@ PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {FORMAT};
 CREATE TABLE tables (name TEXT PRIMARY KEY, document TEXT NOT NULL);
 """
-UPSERT = (
-    "INSERT INTO tables VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET document = excluded.document"
-)
+REPLACE = "REPLACE INTO tables VALUES (?, ?)"
 # Seconds to wait for another process that has the file locked.
 WAIT = 60.0
 
@@ -238,7 +234,7 @@ def changing(path: Path) -> Iterator[Ledger]:
             yield ledger
             for table in ledger.tables:
                 if table.versions or table.allowed:
-                    file.execute(UPSERT, (table.name, table.model_dump_json()))
+                    file.execute(REPLACE, (table.name, table.model_dump_json()))
 
 
 def refuse_old(data: Path) -> None:
@@ -295,8 +291,7 @@ def _make(path: Path) -> None:
 def _connect(path: Path) -> sqlite3.Connection:
     """Open a database that is there."""
     read_file(path, 1)  # which refuses a folder, a pipe or a device in words
-    where = f"{path.as_uri()}?mode=rw"
-    return sqlite3.connect(where, uri=True, timeout=WAIT, isolation_level=None)
+    return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=WAIT, isolation_level=None)
 
 
 def _load(file: sqlite3.Connection) -> Ledger:

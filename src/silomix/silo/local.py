@@ -29,7 +29,7 @@ from silomix.silo.sampler import Job, sample_in_blocks, starting_labels
 from silomix.silo.store import Kept, Store, digest_arrays, open_store
 from silomix.study import Study, digest
 from silomix.study.policy import OPEN, Policy
-from silomix.study.roster import own_rows, read_ids
+from silomix.study.roster import Roster, own_rows, read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from silomix.messages.progress import Report
     from silomix.model.draws import Draws, LocalPosterior, Partition
     from silomix.model.schema import Shard
-    from silomix.study.roster import Roster
 
 # Draws, about, that a silo releases where a polish follows: they are only where it starts.
 STARTING_DRAWS = 200
@@ -203,8 +202,7 @@ def open_site(
 
     def account_of(digests: Digests) -> Account:
         assert isinstance(data, str | Path)
-        path = Path(data)
-        return open_account(digests, study, name, policy, path, column=silo_column, **counted)
+        return open_account(digests, study, name, policy, Path(data), column=silo_column, **counted)
 
     def failed(digests: Digests) -> None:
         note_left(account_of(digests), FAILED)

@@ -14,30 +14,26 @@ tightens it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
-from itertools import combinations, pairwise, product
-from typing import TYPE_CHECKING
+from itertools import combinations, product
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 from scipy.special import digamma, gammaln, softmax, xlogy
 
-from silomix.errors import MissingDependency, SettingsError
+from silomix.errors import MissingDependency
 from silomix.families.chains import Rows
+from silomix.kernels.arrays import Bytes, Codes, Floats, Ints, Rng
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
 from silomix.model.diagnostics import index_of_labels
 from silomix.model.draws import Draws, Partition
+from silomix.model.sentences import one_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import ArrayLike
-
-    from silomix.kernels.arrays import Bytes, Codes, Floats, Ints, Rng
-
-    Apart = Codes
-    Cuts = Callable[[Apart, int], Ints]
+Apart = Codes
+Cuts = Callable[[Apart, int], Ints]
 
 # Where chains are compared: clusters that one chain may have beyond the chosen number.
 BEYOND_CHOSEN = 2
@@ -84,8 +80,7 @@ def partition(
         rows with, over the draws.
     subsample : rows of that subsample, at least 3.
     """
-    if method not in PARTITIONS:
-        raise SettingsError(f"partition {method!r} is unknown; choose from {list(PARTITIONS)}")
+    one_of("partition", method, PARTITIONS)
     rows, cuts = draws.shard.rows, PARTITIONS[method]
     widths: dict[int, float] = {}
     used = None
@@ -143,16 +138,13 @@ def best_cut(labels: Bytes, components: int, cuts: Cuts) -> tuple[Ints, dict[int
     widths : average silhouette width by number of clusters.
     """
     rows = labels.shape[1]
-    everyone = np.zeros(rows, dtype=np.int64)
-    rows_by_component = contingency(np.ascontiguousarray(labels), everyone, components, 1)
-    occupied = int(np.count_nonzero(rows_by_component, axis=1).max())
+    occupied = max(np.count_nonzero(np.bincount(draw)) for draw in labels)
     most = min(occupied + BEYOND_OCCUPIED, components, rows - 1)
     if occupied == 1 or most < 2:
-        return everyone, {}
+        return np.zeros(rows, dtype=np.int64), {}
     distances = draws_apart(labels)
     candidates = cuts(distances, most)
-    totals = zip(cluster_totals(distances, candidates), candidates[::-1], strict=True)
-    widths = np.array([silhouettes(*of_cut).mean() for of_cut in totals])[::-1]
+    widths = np.array([silhouettes(distances, cut).mean() for cut in candidates])
     best, _ = largest_first(candidates[widths.argmax()])
     return best, dict(enumerate(widths.tolist(), start=2))
 
@@ -217,37 +209,16 @@ def pam_cuts(counts: Apart, most: int) -> Ints:
 PARTITIONS: dict[str, Cuts] = {"linkage": linkage_cuts, "pam": pam_cuts}
 
 
-def cluster_totals(distances: Apart, cuts: Ints) -> Iterator[Ints]:
-    """Sum of each row's distances to each cluster's members: (row, cluster), last cut first.
-
-    Where a cut joins clusters of the next finer one, their sums are added, and no distance is read.
-
-    Parameters
-    ----------
-    distances : (row, row), distances.
-    cuts : (cut, row), labels 0 … k − 1 with no cluster empty, the coarsest first.
-    """
-    totals = sum_by_cluster(distances, cuts[-1], int(cuts[-1].max()) + 1)
-    yield totals
-    for fine, cut in pairwise(cuts[::-1]):
-        n_clusters, joint = int(cut.max()) + 1, np.zeros(totals.shape[1], dtype=np.int64)
-        joint[fine] = cut
-        if np.array_equal(joint[fine], cut):
-            totals = totals @ np.eye(n_clusters, dtype=np.int64)[joint]
-        else:
-            totals = sum_by_cluster(distances, cut, n_clusters)
-        yield totals
-
-
-def silhouettes(totals: Ints, labels: Ints) -> Floats:
+def silhouettes(distances: Apart, labels: Ints) -> Floats:
     """Silhouette width of each row, 0 for a row alone in its cluster: (row,).
 
     Parameters
     ----------
-    totals : (row, cluster), sum of each row's distances to each cluster's members.
+    distances : (row, row).
     labels : (row,), 0 … k − 1 with no cluster empty and k at least 2.
     """
     sizes = np.bincount(labels)
+    totals = sum_by_cluster(distances, labels, len(sizes))
     is_own = labels[:, None] == np.arange(len(sizes))
     within = totals[is_own] / np.maximum(sizes[labels] - 1, 1)
     nearest = np.where(is_own, np.inf, totals / sizes).min(axis=1)
@@ -302,9 +273,7 @@ def follow_components(labels: Bytes, log_likelihood: Floats, components: int) ->
     labels : (draw, row); log_likelihood : (draw,)
     components : C⁺.
     """
-    everyone = np.zeros(labels.shape[1], dtype=np.int64)
-    rows_by_component = contingency(np.ascontiguousarray(labels), everyone, components, 1)
-    occupied = np.count_nonzero(rows_by_component, axis=1)[:, 0]
+    occupied = [np.count_nonzero(np.bincount(draw)) for draw in labels]
     likely, _ = largest_first(labels[np.lexsort((log_likelihood, occupied))[-1]])
     voted = support_of(labels, np.arange(len(likely)), likely, components).argmax(axis=1)
     return voted if len(np.unique(voted)) == likely.max() + 1 else likely

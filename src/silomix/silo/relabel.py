@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
 from silomix.errors import SamplingWarning, SettingsError, warn
+from silomix.kernels.arrays import Floats, Ints, Singles
 from silomix.kernels.similarity import BYTE, add_support, contingency
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED, SILENCE
 from silomix.model.draws import Draws, LocalPosterior, Partition
+from silomix.model.sentences import one_of
 from silomix.silo.partition import largest_first
 from silomix.silo.partition import partition as find_partition
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from silomix.kernels.arrays import Floats, Ints, Singles
-
-    Relabel = Callable[[NDArray[np.int32], Singles], Floats]
+Relabel = Callable[[NDArray[np.int32], Singles], Floats]
 
 
 def local_posterior(
@@ -47,14 +43,22 @@ def local_posterior(
     True
     """
     local = align_draws(draws, resolve(draws, partition), relabel)
-    warn_of_prior_draws(local.prior_draws)
+    often = np.flatnonzero(local.prior_draws > PRIOR_DRAWS_ALLOWED)
+    if len(often):
+        shares = ", ".join(f"cluster {k}: {local.prior_draws[k]:.1%}" for k in often)
+        text = (
+            f"some draws leave a cluster without its own component ({shares} of the draws) and its "
+            "parameters there come from the prior: give more iterations, and if that does not "
+            "help, more components"
+        )
+        with SILENCE:
+            warn(SamplingWarning(text))
     return local
 
 
 def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosterior:
     """Align the draws of one silo with a partition, in batches, without a warning."""
-    if relabel not in RELABELLINGS:
-        raise SettingsError(f"relabel {relabel!r} is unknown; choose from {list(RELABELLINGS)}")
+    one_of("relabel", relabel, RELABELLINGS)
     if relabel == "match" and followed.clusters > draws.components:
         raise SettingsError(
             f"the partition has {followed.clusters} clusters but the draws have only "
@@ -78,9 +82,8 @@ def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosteri
         borrowed[batch] = ~((assigned > 0) & (overlap > 0)).any(axis=1)
         add_support(labels, share, memberships)
     memberships /= n_draws
-    prior_draws = borrowed.mean(axis=0)
     return LocalPosterior(
-        weights, probabilities, followed, relabel, prior_draws, memberships, draws
+        weights, probabilities, followed, relabel, borrowed.mean(axis=0), memberships, draws
     )
 
 
@@ -184,22 +187,3 @@ def assign(overlap: NDArray[np.int32], weights: Singles) -> Ints:
 
 
 RELABELLINGS: dict[str, Relabel] = {"match": match, "average": average}
-
-
-def warn_of_prior_draws(prior_draws: Floats) -> None:
-    """Warn of clusters whose parameters too often come from the prior.
-
-    Parameters
-    ----------
-    prior_draws : (cluster,), share of the draws.
-    """
-    often = np.flatnonzero(prior_draws > PRIOR_DRAWS_ALLOWED)
-    if len(often):
-        shares = ", ".join(f"cluster {k}: {prior_draws[k]:.1%}" for k in often)
-        with SILENCE:
-            text = (
-                f"some draws leave a cluster without its own component ({shares} of the "
-                "draws) and its parameters there come from the prior: give more iterations, and "
-                "if that does not help, more components"
-            )
-            warn(SamplingWarning(text))

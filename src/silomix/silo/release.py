@@ -21,13 +21,8 @@ import numpy as np
 from silomix.errors import PolicyRefusal
 from silomix.families import disclosure
 from silomix.families.disclosure import top_code
-from silomix.families.release_rounding import (
-    CLUSTER,
-    STAND_INS,
-    applied,
-    least_units,
-    round_counts,
-)
+from silomix.families.release_rounding import CLUSTER, STAND_INS, applied, least_units, round_counts
+from silomix.kernels.arrays import Floats, Ints, Reals, sum_by
 from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
 from silomix.silo.partition import largest_first
 from silomix.study.policy import OPEN, Policy, echo
@@ -37,7 +32,6 @@ if TYPE_CHECKING:
 
     from silomix.families.product import Product
     from silomix.families.release_rounding import Rounded
-    from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.draws import LocalPosterior
     from silomix.model.schema import Shard
 
@@ -82,14 +76,13 @@ def make_release(
         folded = replace(folded, memberships=np.ones_like(folded.memberships))
     family = local.draws.silo_family
     mean, concentration = family.means(family.valid(family.fit(folded.probabilities)))
-    sizes, known = folded.sizes, whole_rows(folded.sizes, concentration)
+    sizes, known = folded.sizes, np.repeat(folded.sizes[:, None], concentration.shape[1], axis=1)
     checks: tuple[Check, ...] = ()
     if policy.has_rules:
         sizes, (mean, concentration, known, _), checks = disclose(folded, concentration, policy)
     if policy.minimum_count:
         checks = (folding_check(local.sizes, folded.sizes, policy), *checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
-    diagnostics = _diagnostics(local, folded)
     is_drawn = tier == "draws"
     return Release(
         silo=silo,
@@ -100,16 +93,11 @@ def make_release(
         tier=tier,
         weights=folded.weights[some] if is_drawn else None,
         parameters=folded.probabilities[some] if is_drawn else None,
-        diagnostics=NOT_TOLD if policy.has_rules and not inside else diagnostics,
+        diagnostics=NOT_TOLD if policy.has_rules and not inside else _diagnostics(local, folded),
         policy=echo(policy),
         checks=checks if inside else outgoing(checks),
         **about,
     )
-
-
-def whole_rows(sizes: Ints, concentration: Floats) -> Ints:
-    """Sizes for each variable, as if no cell were missing: (cluster, variable)."""
-    return np.repeat(sizes[:, None], concentration.shape[1], axis=1)
 
 
 def _diagnostics(local: LocalPosterior, folded: LocalPosterior) -> ReleasedDiagnostics:
@@ -187,24 +175,22 @@ def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
     labels, sizes = largest_first(groups[local.partition.labels])
     new = np.zeros(len(groups), dtype=np.int64)
     new[local.partition.labels] = labels
-    clusters = len(sizes)
-    weights = np.zeros((len(local.weights), clusters))
-    mixed = np.zeros((len(weights), clusters, moments.shape[2]))
-    memberships = np.zeros((len(labels), clusters))
-    prior_draws = np.ones(clusters)
-    for old, cluster in enumerate(new):
-        weight = np.maximum(local.weights[:, old].astype(np.float64), np.finfo(np.float32).tiny)
-        weights[:, cluster] += weight
-        mixed[:, cluster] += weight[:, None] * moments[:, old]
-        memberships[:, cluster] += local.memberships[:, old]
-        prior_draws[cluster] = min(prior_draws[cluster], local.prior_draws[old])
+
+    def total(values: Floats) -> Floats:
+        """Sums over the clusters that become one, (item, cluster, …)."""
+        return sum_by(new, values.swapaxes(0, 1), len(sizes)).swapaxes(0, 1).copy("C")
+
+    shares = np.maximum(local.weights.astype(np.float64), np.finfo(np.float32).tiny)
+    weights, mixed = total(shares), total(shares[:, :, None] * moments)
+    prior_draws = np.ones(len(sizes))
+    np.minimum.at(prior_draws, new, local.prior_draws)
     return replace(
         local,
         weights=weights.astype(np.float32),
         probabilities=family.from_moments(mixed / weights[:, :, None]).astype(np.float32),
         partition=replace(local.partition, labels=labels, sizes=sizes),
         prior_draws=prior_draws,
-        memberships=memberships,
+        memberships=total(local.memberships),
     )
 
 
@@ -222,20 +208,18 @@ def fold_groups(sizes: Ints, mean: Reals, minimum: int, family: Product) -> Ints
     groups = np.arange(len(sizes))
     rows = sizes.astype(np.float64)
     totals = rows[:, None] * mean
-    alive = sizes >= 0
+    alive = np.ones(len(sizes), dtype=bool)
     while alive.sum() > 1:
-        small = np.flatnonzero(alive & (rows < minimum))
-        if not len(small):
+        smallest = np.argmin(np.where(alive, rows, np.inf))
+        if rows[smallest] >= minimum:
             break
-        one = small[np.argmin(rows[small])]
-        others = np.flatnonzero(alive & (np.arange(len(sizes)) != one))
+        alive[smallest] = False
         places = family.places(totals / np.maximum(rows, 1.0)[:, None])
-        gaps = ((places[others] - places[one]) ** 2).sum(axis=1)
-        into = others[np.argmin(gaps)]
-        groups[groups == one] = into
-        rows[into] += rows[one]
-        totals[into] += totals[one]
-        alive[one] = False
+        gaps = ((places - places[smallest]) ** 2).sum(axis=1)
+        into = np.argmin(np.where(alive, gaps, np.inf))
+        groups[groups == smallest] = into
+        rows[into] += rows[smallest]
+        totals[into] += totals[smallest]
     return groups
 
 
@@ -326,12 +310,10 @@ def release_row_counts(counts: Ints, policy: Policy, silo: str) -> Ints:
     """
     low = int((counts < policy.minimum_count).sum())
     if low:
-        unique = (counts == 1).sum() / counts.sum()
         raise PolicyRefusal(
             f"{silo}: {low} of its {len(counts)} distinct rows occur fewer than "
-            f"{policy.minimum_count} times, and {unique:.1%} of its rows are unique, so its policy "
-            f"{policy.name!r} does not let the distinct rows out; use the oracle 'federated', or "
-            "fewer variables"
+            f"{policy.minimum_count} times, so its policy {policy.name!r} does not let them out; "
+            "use the oracle 'federated', or fewer variables"
         )
     return round_counts(counts, policy) if policy.has_rules else counts
 

@@ -25,12 +25,13 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba.core.event import install_recorder
@@ -39,21 +40,15 @@ from scipy.special import gammaln
 from silomix.errors import CheckpointError
 from silomix.families import make_family
 from silomix.families.chains import CategoryChain, FeatureChain, Plan, Rows, prepare
+from silomix.kernels.arrays import Array, Bytes, Floats
 from silomix.kernels.layout import KeptDraws
 from silomix.kernels.reproducible import chain_key
 from silomix.messages.progress import Progress, Report
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Draws, Schedule
 from silomix.model.files import private_file, private_folder, replace_file, whole_file, writing
-from silomix.model.schema import PooledModel, Prior
+from silomix.model.schema import PooledModel, Prior, Shard
 from silomix.silo.store import digest_arrays
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from silomix.kernels.arrays import Array, Bytes, Floats
-    from silomix.model.schema import Shard
-
 
 # A kernel call runs about this long, so that progress is shown and Ctrl-C works.
 SECONDS_PER_CALL = 0.1
@@ -115,18 +110,39 @@ def sample_shard(
     chains, folder = job.schedule.chains, None if checkpoint is None else Path(checkpoint)
     model = PooledModel(job.prior, make_family(shard.schema, job.prior), job.seed)
     family, (alpha, _) = model.shared_family(job.silos), job.prior.share(job.silos)
-    shapes = _shapes(shard, job, int(family.parameters.sum()))
+    kept, components = job.schedule.kept, job.components
+    shapes: Shapes = {
+        "labels": ((chains, kept, shard.rows), np.uint8),
+        "weights": ((chains, kept, components), np.float32),
+        "probabilities": ((chains, kept, components, int(family.parameters.sum())), np.float32),
+        "log_likelihood": ((chains, kept), np.float64),
+        "members": ((chains, kept, components), np.int64),
+    }
     arrays: Mapping[str, Array]
     if folder is None:
         arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
     else:
-        arrays = open_checkpoint(folder, _identity(shard, job), shapes)
+        schema = np.frombuffer(json.dumps(asdict(shard.schema)).encode(), np.uint8)
+        identity = {"rows": digest_arrays([schema, *shard.cells]), **asdict(job)}
+        arrays = open_checkpoint(folder, identity, shapes)
     plan = prepare(shard, job.components, alpha, family)
     sharing = max(1, threads // chains) if shard.rows >= ROWS_TO_SHARE else 1
     done = [since.schedule.iterations if since else 0] * chains
     kind = CategoryChain if family.is_categorical else FeatureChain
     run = _Run(job, kind, plan, arrays, sharing, folder, checkpoint_every, start, since, done)
-    return _collect(shard, run, _run_chains(run, threads, progress))
+    last_states = _run_chains(run, threads, progress)
+    joined: dict[str, Any] = {n: getattr(job, n) for n in ("prior", "silos", "seed", "schedule")}
+    for name in ("labels", "weights", "probabilities", "log_likelihood"):
+        array = np.asarray(arrays[name])
+        joined[name] = array.reshape(-1, *array.shape[2:])
+        joined[name].flags.writeable = False  # they may be a checkpoint's files
+    return Draws(
+        shard=shard,
+        **joined,
+        chain=np.repeat(np.arange(chains), kept),
+        last_states=last_states,
+        diagnostics=diagnose(arrays["log_likelihood"], arrays["members"], arrays["weights"]),
+    )
 
 
 def sample_in_blocks(
@@ -140,9 +156,8 @@ def sample_in_blocks(
     """
     blocks, draws = job.schedule.blocks, None
     for block in blocks:
-        folder = checkpoint
-        if checkpoint is not None and len(blocks) > 1:
-            folder = Path(checkpoint, str(block.iterations))
+        inner = str(block.iterations) if len(blocks) > 1 else ""
+        folder = None if checkpoint is None else Path(checkpoint, inner)
         settled = replace(job, schedule=block)
         draws = sample_shard(shard, settled, checkpoint=folder, since=draws, **running)
         yield draws
@@ -157,16 +172,12 @@ def starting_labels(shard: Shard, job: Job, threads: int) -> Bytes:
     empty; then these are merged greedily, the pair first whose merger leaves log p(rows, labels)
     largest. Initial labels do not change the posterior.
     """
-    sweeps = STARTING_SWEEPS
+    sweeps, components = STARTING_SWEEPS, min(TIMES_AS_MANY * job.components, MOST_COMPONENTS)
     schedule = Schedule(sweeps, sweeps - 1, job.schedule.chains, 1, adaptive=False)
-    many = replace(
-        job, components=min(TIMES_AS_MANY * job.components, MOST_COMPONENTS), schedule=schedule
-    )
-    draws = sample_shard(shard, replace(many, seed=job.seed ^ STARTING_STREAM), threads=threads)
-    rows = Rows(shard, draws.silo_family)
-    options = job.components, rows, job.prior.alpha
-    joined = [join_components(labels, *options) for labels in draws.labels]
-    return np.array(joined, dtype=np.uint8)
+    many = replace(job, components=components, schedule=schedule, seed=job.seed ^ STARTING_STREAM)
+    draws = sample_shard(shard, many, threads=threads)
+    options = job.components, Rows(shard, draws.silo_family), job.prior.alpha
+    return np.array([join_components(labels, *options) for labels in draws.labels], dtype=np.uint8)
 
 
 def join_components(labels: Bytes, clusters: int, rows: Rows, alpha: float) -> Array:
@@ -190,38 +201,6 @@ def join_components(labels: Bytes, clusters: int, rows: Rows, alpha: float) -> A
         members, sums = np.delete(members, gone), np.delete(sums, gone, axis=0)
         merged = np.where(merged == gone, target, merged - (merged > gone))
     return merged
-
-
-def _shapes(shard: Shard, job: Job, columns: int) -> Shapes:
-    chains, kept, components = job.schedule.chains, job.schedule.kept, job.components
-    return {
-        "labels": ((chains, kept, shard.rows), np.uint8),
-        "weights": ((chains, kept, components), np.float32),
-        "probabilities": ((chains, kept, components, columns), np.float32),
-        "log_likelihood": ((chains, kept), np.float64),
-        "members": ((chains, kept, components), np.int64),
-    }
-
-
-def _identity(shard: Shard, job: Job) -> dict[str, Any]:
-    schema = np.frombuffer(json.dumps(asdict(shard.schema)).encode(), np.uint8)
-    return {"rows": digest_arrays([schema, *shard.cells]), **asdict(job)}
-
-
-def _collect(shard: Shard, run: _Run, last_states: Bytes) -> Draws:
-    job, arrays = run.job, run.arrays
-    joined: dict[str, Any] = {n: getattr(job, n) for n in ("prior", "silos", "seed", "schedule")}
-    for name in ("labels", "weights", "probabilities", "log_likelihood"):
-        array = np.asarray(arrays[name])
-        joined[name] = array.reshape(-1, *array.shape[2:])
-        joined[name].flags.writeable = False  # they may be a checkpoint's files
-    return Draws(
-        shard=shard,
-        **joined,
-        chain=np.repeat(np.arange(job.schedule.chains), job.schedule.kept),
-        last_states=last_states,
-        diagnostics=diagnose(arrays["log_likelihood"], arrays["members"], arrays["weights"]),
-    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors.numpy import load, save
@@ -101,7 +101,7 @@ class Store:
         """Keep what the sampling gave."""
         with self.lock:
             self.kept = kept
-            self._write(RELEASE_FILE, lambda: _message(kept.release))
+            self._write(RELEASE_FILE, lambda: encode(Envelope("", "", 1), kept.release))
             arrays = {word: value for word, value in vars(kept).items() if word != "release"}
             self._write(KEPT_FILE, lambda: _contain(**arrays))
 
@@ -109,7 +109,7 @@ class Store:
         """Remember what was shown, for the questions that refer to it."""
         with self.lock:
             self.shared, self.matched = query, None
-            self._write(SHARED_FILE, lambda: _message(query))
+            self._write(SHARED_FILE, lambda: encode(Envelope("", "", 1), query))
 
     def assign(self, membership: Singles) -> None:
         """Keep the rows' probabilities of the global clusters: (row, cluster)."""
@@ -131,10 +131,6 @@ class Store:
 
 def _contain(**arrays: Array) -> bytes:
     return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-
-
-def _message(record: Any) -> bytes:
-    return encode(Envelope("", "", 1), record)
 
 
 def open_store(folder: Path, identity: Mapping[str, str]) -> Store:

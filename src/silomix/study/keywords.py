@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from silomix.errors import SettingsError
-from silomix.model.schema import Schema
+from silomix.model.schema import Schema, Variable
 from silomix.model.sentences import at_least, check_mapping, did_you_mean, one_of
 from silomix.study.methods import MATCHINGS, SOLVERS, Method, Polish
 from silomix.study.settings import Study, describe
 from silomix.study.validation import KeyPath, Record, quote, refusal, validate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from silomix.model.schema import Variable
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -115,13 +111,8 @@ def _declared(record: type[Record], path: tuple[str, ...] = ()) -> Iterator[tupl
 
 # Every keyword, as declared; those of methods that share a table appear once.
 SETTINGS: dict[str, Setting] = dict(_declared(Study))
-SETTINGS["kept"] = Setting(
-    path=("schedule", "kept"),
-    type=int,
-    default=KEPT,
-    text="About how many draws each silo keeps; sets thin; not in study files.",
-    paper=5_000,
-)
+KEPT_HELP = "About how many draws each silo keeps; sets thin; not in study files."
+SETTINGS["kept"] = Setting(("schedule", "kept"), int, KEPT, KEPT_HELP, paper=5_000)
 PATHS: dict[str, KeyPath] = {name: setting.path for name, setting in SETTINGS.items()}
 
 # Defaults when the number of clusters is known. No component is spare, so the prior of the weights
@@ -251,9 +242,9 @@ def check_keywords(preset: str | None, names: Collection[str], known: Collection
     """Reject unknown keywords and presets."""
     if preset is not None:
         one_of("preset", preset, PRESETS)
-    unknown = {name: meant(name, known) for name in names if name not in known}
+    unknown = [name for name in names if name not in known]
     if unknown:
-        problems = [((name,), f"is not a keyword{hint}") for name, hint in unknown.items()]
+        problems = [((name,), f"is not a keyword{meant(name, known)}") for name in unknown]
         raise refusal("these settings", problems)
 
 

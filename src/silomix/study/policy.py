@@ -13,15 +13,7 @@ from silomix.errors import PolicyRefusal, SettingsError
 from silomix.families import KINDS
 from silomix.model.sentences import did_you_mean, listing
 from silomix.study.study_file import read_toml, write_toml
-from silomix.study.validation import (
-    Record,
-    check_distinct,
-    check_text,
-    digest,
-    quote,
-    rule,
-    validate,
-)
+from silomix.study.validation import Record, check_distinct, check_text, digest, rule, validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,8 +45,7 @@ HEADER = """\
 
 def _check_name(name: str) -> str:
     if len(check_text(name)) > LONGEST_NAME or not name.isprintable():
-        reason = f"it must be one line of at most {LONGEST_NAME} characters"
-        raise rule(f"is {quote(name)}; {reason}")
+        raise rule(f"is {name!r:.60}; it must be one line of at most {LONGEST_NAME} characters")
     return name
 
 
@@ -191,7 +182,7 @@ def find_policy(policy: Policy | str | Path) -> Policy:
     # a word with neither folder nor suffix was meant to be a preset
     if Path(policy).name == policy and not Path(policy).suffix:
         hint, presets = did_you_mean(policy, PRESETS), ", ".join(PRESETS)
-        raise SettingsError(f"there is no policy {quote(policy)}{hint}; the presets are {presets}")
+        raise SettingsError(f"there is no policy {policy!r}{hint}; the presets are {presets}")
     return read_policy(policy)
 
 
@@ -263,7 +254,7 @@ def read_policy(path: str | Path) -> Policy:
     preset = document.pop("preset")
     if not isinstance(preset, str) or preset not in PRESETS:
         presets = ", ".join(map(repr, PRESETS))
-        raise SettingsError(f"{path}: preset is {quote(preset)}; it must be one of {presets}")
+        raise SettingsError(f"{path}: preset is {preset!r:.60}; it must be one of {presets}")
     values = echo(PRESETS[preset])
     for table in ("exchanges", "limits"):
         if isinstance(document.get(table), dict):
@@ -289,11 +280,9 @@ def write_policy(policy: Policy, path: str | Path) -> Path:
 
 def _with_warnings(policy: Policy) -> Iterator[str]:
     """Yield the lines of a policy file, with a warning above each exchange it allows."""
-    table = ""
     for line in tomli_w.dumps(echo(policy)).splitlines():
-        table = line if line.startswith("[") else table
         key, _, value = line.partition(" = ")
-        if table == "[exchanges]" and key in GIVES_AWAY and value != "0":
+        if key in GIVES_AWAY and value != "0":
             warning = f"{key} gives away {GIVES_AWAY[key]}"
             yield from wrap(warning, WIDTH, initial_indent="# ", subsequent_indent="# ")
         yield line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import narwhals as nw
 
     from silomix.kernels.arrays import Array, Ints
-    from silomix.model.reading import Table
     from silomix.study import Study
 
 DIGITS = re.compile(r"([0-9]+)")
@@ -124,19 +124,14 @@ def silo_columns(
     """Columns, variables excluded, with nothing but names of silos, and these names."""
     names, columns = set(silos), {}
     for name in frame.columns:
-        if name in variables:
-            continue
-        try:
-            texts = read_cells(frame.get_column(name), name).texts
-        except DataError:
-            continue  # cells that are no levels are no names either
-        if texts and names.issuperset(texts):
-            columns[name] = texts
+        with suppress(DataError):  # cells that are no levels are no names either
+            texts = [] if name in variables else read_cells(frame.get_column(name), name).texts
+            if texts and names.issuperset(texts):
+                columns[name] = texts
     return columns
 
 
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
     """Sorting key by which numbers inside names count as numbers."""
     parts = [part for part in DIGITS.split(name) if part]
-    numbered = [(0, int(p), "") if DIGITS.fullmatch(p) else (1, 0, p) for p in parts]
-    return numbered, name
+    return [(0, int(p), "") if DIGITS.fullmatch(p) else (1, 0, p) for p in parts], name

@@ -16,9 +16,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     SerializeAsAny,
-    SerializerFunctionWrapHandler,
-    ValidationInfo,
-    field_validator,
     model_serializer,
     model_validator,
 )
@@ -135,7 +132,7 @@ class VariableSettings(Record):
             raise rule(f"changes {word}; it must be 1.0, and transform 'none'", key=key)
 
     @model_serializer(mode="wrap")
-    def _own_keys(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _own_keys(self, dump: Any) -> dict[str, Any]:
         """Leave out the keys that the kind does not have, and "categorical" itself."""
         left_out = {"kind": "categorical"}
         return {k: v for k, v in dump(self).items() if v is not None and left_out.get(k) != v}
@@ -149,20 +146,15 @@ def describe(variable: Variable) -> dict[str, Any]:
 
 
 def check_variables(variables: tuple[VariableSettings, ...]) -> tuple[VariableSettings, ...]:
-    """Check the variables: refuse duplicate names, and kinds out of order."""
+    """Check the variables: refuse duplicate names, kinds out of order, and a column used twice.
+
+    A spike and the numbers beside it may share a column. Cut in many ways, a column would disclose
+    single rows, since each release is rounded separately.
+    """
     check_distinct(tuple(variable.name for variable in variables))
     places = [list(KINDS).index(variable.kind) for variable in variables]
     if places != sorted(places):
         raise rule(f"must be in the order of their kinds: {', '.join(KINDS)}")
-    _check_columns(variables)
-    return variables
-
-
-def _check_columns(variables: tuple[VariableSettings, ...]) -> None:
-    """Refuse a column used twice, except for a spike and the numbers beside it.
-
-    Cut in many ways, a column would disclose single rows, since each release is rounded separately.
-    """
     read: dict[str, VariableSettings] = {}
     for variable in variables:
         column = variable.source or variable.name
@@ -174,6 +166,7 @@ def _check_columns(variables: tuple[VariableSettings, ...]) -> None:
             names = f"{quote(twin.name)} and {quote(variable.name)} are both made of the column"
             raise rule(f"cannot be used: {names} {quote(column)}; leave one of them out")
         read[column] = variable
+    return variables
 
 
 FORMAT: Literal[1] = 1
@@ -202,7 +195,7 @@ class ModelSettings(Record):
     drift: Literal["learn", "none"] = keyword("learn", SAMPLER, paper="none")
 
     @model_serializer(mode="wrap")
-    def _known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _known(self, dump: Any) -> dict[str, Any]:
         """Leave out an unknown number of clusters: older files and digests had none."""
         return {name: value for name, value in dump(self).items() if value is not None}
 
@@ -300,30 +293,22 @@ class Study(Record):
     polish: Polish = keyword(Polish(), METHOD, paper=0)
     variables: Annotated[tuple[VariableSettings, ...], AfterValidator(check_variables)]
 
-    @field_validator("aggregation")
-    @classmethod
-    def _fit_the_floor(cls, aggregation: Aggregation, info: ValidationInfo) -> Aggregation:
-        silos, floor = len(info.data.get("silos", ())), getattr(aggregation, "floor", 0.0)
-        if silos > 1 and silos * floor >= 1:
-            text = f"is {floor}; with {silos} silos it must be below 1/{silos}"
-            raise rule(text, key="floor")
-        return aggregation
-
     @model_serializer(mode="wrap")
-    def _stated(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _stated(self, dump: Any) -> dict[str, Any]:
         """Leave out numbers of rows that are not stated: older files and digests had none."""
         return {k: v for k, v in dump(self).items() if k != "rows" or v is not None}
 
-    @field_validator("rows")
-    @classmethod
-    def _fit_the_roster(
-        cls, rows: dict[str, int] | None, info: ValidationInfo
-    ) -> dict[str, int] | None:
-        silos = info.data.get("silos", ())
-        for name in rows or ():
+    @model_validator(mode="after")
+    def _fit_the_roster(self) -> Self:
+        silos, floor = self.silos, getattr(self.aggregation, "floor", 0.0)
+        if len(silos) > 1 and len(silos) * floor >= 1:
+            text = f"is {floor}; with {len(silos)} silos it must be below 1/{len(silos)}"
+            raise rule(text, key="aggregation.floor")
+        for name in self.rows or ():
             if name not in silos:
-                raise rule(f"names {quote(name)}{did_you_mean(name, silos)}, which is not a silo")
-        return rows
+                text = f"names {quote(name)}{did_you_mean(name, silos)}, which is not a silo"
+                raise rule(text, key="rows")
+        return self
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -380,9 +365,7 @@ class Study(Record):
     @property
     def most_rounds(self) -> int:
         """Largest number of rounds in which silos draw labels for the coordinator."""
-        if self.strategy == "exact":
-            return self.schedule.iterations
-        return self.polish.last
+        return self.schedule.iterations if self.strategy == "exact" else self.polish.last
 
     @property
     def sampling(self) -> Schedule:

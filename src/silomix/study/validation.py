@@ -7,9 +7,10 @@ import json
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import cleandoc
 from itertools import groupby, islice, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -17,10 +18,6 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from silomix.errors import SettingsError
 from silomix.model.sentences import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
 
 KeyPath = tuple[str | int, ...]
 # One problem: its place, and the end of a sentence about it.
@@ -99,7 +96,7 @@ def rule(text: str, *, key: str | None = None) -> PydanticCustomError:
     Parameters
     ----------
     text : the end of a sentence that starts with the setting's name.
-    key : the setting of the record that the sentence is about.
+    key : the setting of the record that the sentence is about: "name", or "table.name".
     """
     return PydanticCustomError("rule", "{text}", {"text": text, "key": key})
 
@@ -169,11 +166,9 @@ def _unstated(
 
 def _problems(error: ValidationError, data: Mapping[str, object]) -> list[Problem]:
     """Problems of the settings, one for each, at most one more than are listed."""
-    details = error.errors(include_url=False)
-    by_path = groupby(details, key=lambda detail: _path(detail, data))
+    by_path = groupby(error.errors(include_url=False), key=lambda detail: _path(detail, data))
     # hints at misspelt names take time, and a hostile file may have many
-    listed = islice(by_path, MOST_LISTED + 1)
-    return [(path, _predicate(list(group))) for path, group in listed]
+    return [(path, _predicate(list(group))) for path, group in islice(by_path, MOST_LISTED + 1)]
 
 
 def _path(detail: ErrorDetails, data: object) -> KeyPath:
@@ -188,7 +183,7 @@ def _path(detail: ErrorDetails, data: object) -> KeyPath:
     if detail["type"] == "missing":
         return (*path, detail["loc"][-1])
     key = detail.get("ctx", {}).get("key")
-    return (*path, key) if key else path
+    return (*path, *key.split(".")) if key else path
 
 
 def _predicate(details: list[ErrorDetails]) -> str:
@@ -205,8 +200,7 @@ def _predicate(details: list[ErrorDetails]) -> str:
             return f"is not a setting{' here' if key in NAMES else did_you_mean(key, NAMES)}"
     value = first["input"]
     allowed = " or ".join(_allowed(detail) for detail in details)
-    words = re.findall("'([^']*)'", allowed)
-    hint = did_you_mean(value, words) if isinstance(value, str) else ""
+    hint = did_you_mean(value, re.findall("'([^']*)'", allowed)) if isinstance(value, str) else ""
     return f"is {quote(value)}; it must be {allowed}{hint}"
 
 

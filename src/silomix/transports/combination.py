@@ -24,7 +24,7 @@ from silomix.messages.released_draws import release_draws, shared_draws
 from silomix.model.schema import PooledModel, Prior, Schema, Variable
 from silomix.model.sentences import at_least, check_mapping, listing, one_of, quoted
 from silomix.silo import given_draws
-from silomix.study import AGGREGATIONS, MATCHINGS, Lbfgs, Study, digest, make_study
+from silomix.study import AGGREGATIONS, MATCHINGS, Aggregation, Lbfgs, Study, digest, make_study
 from silomix.study.keywords import check_keywords
 from silomix.study.policy import OPEN, Policy
 from silomix.study.validation import quote
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from silomix.model.draws import MatchedDraws
     from silomix.posterior import Posterior
     from silomix.silo.given_draws import Given
-    from silomix.study import Aggregation
 
     # weights (draw, cluster), and by name parameters (draw, cluster), to (draw,)
     LogDensity = Callable[[Floats, Mapping[str, Floats]], Floats]
@@ -159,8 +158,7 @@ def combine(
     )
     posterior = run_study(study, GivenDraws(study, releases, log_likelihood or {}))
     diagnostics = posterior.diagnostics
-    judged = replace(diagnostics, notes=(*notes, *diagnostics.notes))
-    return replace(posterior, diagnostics=judged)
+    return replace(posterior, diagnostics=replace(diagnostics, notes=(*notes, *diagnostics.notes)))
 
 
 def _check_normal(name: str, law: Any) -> tuple[float, float]:
@@ -180,9 +178,7 @@ def combine_releases(folders: Sequence[Path], **settings: Any) -> Posterior:
     for folder in folders:
         release, schema = read_release(folder)
         if not schema.of_parameters or release.silo in draws:
-            problem = (
-                "is the second of its silo" if release.silo in draws else "was made from a table"
-            )
+            problem = "is the second of its silo" if release.silo in draws else "is of a table"
             advice = "give one of each silo, made with silomix release --draws"
             raise SettingsError(f"{folder}, a release of {release.silo!r}, {problem}; {advice}")
         model = PooledModel(WHOLE, make_family(schema, WHOLE), int(settings.get("seed", 0)))

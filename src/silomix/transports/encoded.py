@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ class EncodedSilos:
     study: Study
     carry: Carry
     journal: Path | None = None
-    log: list[dict[str, Any]] | None = None
+    log: list[dict[str, Any]] = field(default_factory=list)
     pack: Callable[[Envelope, Any], Any] = encode
     unpack: Callable[[Any], tuple[Envelope, Any]] = decode
     refuse: Callable[[NoAnswer], None] = _raise
@@ -102,8 +102,7 @@ class EncodedSilos:
         self.asked += 1
         questions = {}
         for name, each in queries.items():
-            kept = self.find(self.asked, name, each)
-            if kept is not None:
+            if (kept := self.find(self.asked, name, each)) is not None:
                 replies[name] = kept
             else:
                 questions[name] = self.pack(Envelope(digest(self.study), name, self.asked), each)
@@ -113,17 +112,16 @@ class EncodedSilos:
             received += len(answer) if isinstance(answer, bytes) else 0
         for name in queries.keys() - replies.keys():
             self._refuse(name, AWAY, queries[name])
-        if self.log is not None:
-            self.log.append(
-                {
-                    "number": self.asked,
-                    "kind": type(next(iter(queries.values()))).__name__,
-                    "seconds": round(time.monotonic() - start, 4),
-                    "sent": sum(map(len, questions.values())),
-                    "received": received,
-                    "replayed": len(queries) - len(questions),
-                }
-            )
+        self.log.append(
+            {
+                "number": self.asked,
+                "kind": type(next(iter(queries.values()))).__name__,
+                "seconds": round(time.monotonic() - start, 4),
+                "sent": sum(map(len, questions.values())),
+                "received": received,
+                "replayed": len(queries) - len(questions),
+            }
+        )
         return {name: replies[name] for name in queries}
 
     def find(self, number: int, silo: str, query: Query) -> Any:
@@ -157,8 +155,7 @@ class EncodedSilos:
                 replace_file(path, content, alone=True, private=True)
 
     def _path(self, number: int, silo: str) -> Path | None:
-        place = self.names.index(silo)
-        return self.journal and self.journal / f"{number:06}-{place}.reply"
+        return self.journal and self.journal / f"{number:06}-{self.names.index(silo)}.reply"
 
     def _accept(self, name: str, query: Query, answer: Any) -> Any:
         """Check and keep one answer, and return the reply in it."""
@@ -196,5 +193,4 @@ def respond(question: bytes, silo: Silo) -> bytes:
     envelope, query = decode(question)
     if (envelope.study, envelope.silo) != (digest(silo.study), silo.name):
         raise StudyMismatch(f"it was asked as {envelope.silo!r} about the study {envelope.study}")
-    reply = answer_or_refuse(query, silo)
-    return encode(replace(envelope, answers=digest_record(query)), reply)
+    return encode(replace(envelope, answers=digest_record(query)), answer_or_refuse(query, silo))

@@ -172,11 +172,9 @@ def open_exchange(folder: Path, study: Study) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         # the study first: it is what makes the folder an exchange, and the rest is made again
         if is_new:
+            stated = study.model_dump(mode="json", exclude_none=True)
             head: dict[str, Any] = {"format": FORMAT, "silomix": metadata.version("silomix")}
-            head |= {
-                "digest": digest(study),
-                "study": study.model_dump(mode="json", exclude_none=True),
-            }
+            head |= {"digest": digest(study), "study": stated}
             replace_file(folder / STUDY, write_json(head, indent=1), alone=True)
         if not (folder / README).exists():
             replace_file(folder / README, readme(study).encode(), alone=True)
@@ -324,8 +322,7 @@ class FileExchange:
         kind = type(query).__name__
         name = question_folder(envelope.number, kind)
         self._pose(name, questions)
-        expected = expected_questions(self.study)
-        waiting = Unanswered(envelope.number, kind, expected, self.folder)
+        waiting = Unanswered(envelope.number, kind, expected_questions(self.study), self.folder)
         self._refused = waiting.refused
         for silo, (sent, asked) in questions.items():
             place = silo_folder(self.names, silo)

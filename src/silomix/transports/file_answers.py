@@ -74,7 +74,8 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
         if source is None:
             continue
         question = _Question(number, source, target, silo)
-        if target.exists() and not (again and question.is_refused()):
+        # an answer that cannot be used is as good as a refusal
+        if target.exists() and not (again and isinstance(question.find_answer(), Refused | None)):
             earlier.append(question)
             reply = question.find_answer() if is_new else None
             if reply is not None:
@@ -128,10 +129,6 @@ class _Question:
         except MessageError:
             return None
 
-    def is_refused(self) -> bool:
-        """Tell whether the answer is a refusal; one that cannot be used is as good as one."""
-        return isinstance(self.find_answer(), Refused | None)
-
     def write(self, query: Query, reply: Any) -> Answered:
         """Write an answer, whole or not at all; one that is there makes room first."""
         study, kind, asked = self.silo.study, type(reply).__name__, digest_record(query)
@@ -148,29 +145,20 @@ def _restore(earlier: list[_Question], silo: Silo) -> None:
         [question for question in earlier if question.asks(kind)][-1:]
         for kind in (SampleLocally, ShareReleases, AssignRows)
     )
-    for question in sampled:
-        _check_release(question.read_answer(), silo)
+    for left in (question.read_answer() for question in sampled):
+        # a new store samples again: the same table under the same study gives the same release
+        made = answer_or_refuse(SampleLocally(), silo) if isinstance(left, Release) else None
+        if made and (isinstance(made, Refused) or not same_draws(left, made)):
+            raise StudyMismatch(
+                f"{silo.name}: the release that it handed over came from another table, or was "
+                "made under another tier, minimum count or rounding; answer with the earlier table "
+                "and policy, or delete all its answers and ask the coordinator to begin again"
+            )
     for question in shown:
         query, known = question.read(), silo.store.shared
         if isinstance(query, ShareReleases) and (known is None or known.key != query.key):
             answer_or_refuse(query, silo)
     for question in assigned:
-        if silo.store.membership is None and not question.is_refused():
+        if silo.store.membership is None and not isinstance(question.find_answer(), Refused | None):
             answer_or_refuse(question.read(), silo)
     earlier.clear()
-
-
-def _check_release(left: Any, silo: Silo) -> None:
-    """Refuse to go on from another release than the one that left the silo.
-
-    A new store samples again: the same table under the same study gives the same release.
-    """
-    if not isinstance(left, Release):
-        return
-    made = answer_or_refuse(SampleLocally(), silo)
-    if isinstance(made, Refused) or not same_draws(left, made):
-        raise StudyMismatch(
-            f"{silo.name}: the release that it handed over came from another table, or was made "
-            "under another tier, minimum count or rounding; answer with the earlier table and "
-            "policy, or delete all its answers and ask the coordinator to begin again"
-        )

@@ -29,7 +29,7 @@ from nvflare.private.fed.client.client_req_processors import ClientRequestProces
 from silomix.errors import as_logged, hiding_cells
 from silomix.model.files import log_file
 from silomix.silo.answer import refusal_code
-from silomix.silo.local import write_labels
+from silomix.silo.local import Loaded, Silo, write_labels
 from silomix.transports.encoded import respond
 from silomix.transports.flare import participant
 from silomix.transports.flare.session import ALIVE_TOPIC, PAYLOAD
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from nvflare.apis.signal import Signal
     from nvflare.private.admin_defs import Message
 
-    from silomix.silo.local import Loaded, Silo
 
 WORKER_LOG = "silomix-worker.log"
 

@@ -60,7 +60,6 @@ class Outcome:
 
 def write_job(folder: Path, study: Study, deadline: float) -> Path:
     """Write the job of a study into a new folder, as FLARE reads it."""
-    server = {"heart_beat_timeout": 600, "task_request_interval": FETCH_EVERY}
     flow = {"id": "study", "path": participant.CONTROLLER, "args": {"deadline": deadline}}
     executor = {"tasks": [TASK], "executor": {"path": participant.EXECUTOR, "args": {}}}
     files = {
@@ -73,7 +72,7 @@ def write_job(folder: Path, study: Study, deadline: float) -> Path:
         },
         "coordinator/config/config_fed_server.json": {
             "format_version": 2,
-            "server": server,
+            "server": {"heart_beat_timeout": 600, "task_request_interval": FETCH_EVERY},
             "workflows": [flow],
         },
         "silo/config/config_fed_client.json": {
@@ -214,8 +213,7 @@ def _run_once(
             while not str(session.get_job_meta(submitted).get("status")).startswith("FINISHED"):
                 if report is not None:
                     with contextlib.suppress(Exception):  # not started yet, or just finished
-                        progress = session.do_app_command(submitted, PROGRESS_TOPIC, None)
-                        report(Progress(**progress))
+                        report(Progress(**session.do_app_command(submitted, PROGRESS_TOPIC, None)))
                 time.sleep(LOOK_EVERY)
         except BaseException:
             with contextlib.suppress(Exception):

@@ -195,10 +195,9 @@ def check_names(silos: Sequence[str], host: str) -> None:
     for name in silos:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name) or name.lower() in taken:
             raise SettingsError(
-                f"the silo {name!r} cannot have a kit by that name: FLARE allows letters without "
-                "accents, digits, - and _, at most 60, and the server, its host, the admin, the "
-                "authority and every other silo must have different names, whatever the case; "
-                "rename it in the study, and in the silo column if there is one"
+                f"the silo {name!r} cannot have a kit by that name: it must have at most 60 "
+                "letters without accents, digits, - and _, and differ, whatever the case, from the "
+                "server, its host, the admin, the authority and other silos; rename it in the study"
             )
         taken.add(name.lower())
 
