@@ -21,7 +21,7 @@ def main(page_file: str, picture: str) -> None:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        page = browser.new_page(viewport={"width": 1000, "height": 800})
+        page = browser.new_page(viewport={"width": 1000, "height": 760})
         page.goto(Path(page_file).resolve().as_uri())
         page.locator("#profiles").scroll_into_view_if_needed()
         page.evaluate("document.querySelector('#profiles').scrollIntoView()")

@@ -66,6 +66,10 @@ class Registered(NamedTuple):
     function: Callable[..., Any] | str
 
 
+# What is said of a word that is like none.
+UNREGISTERED = "; register one of your own first"
+
+
 class Registry(dict[str, Registered]):
     """The methods of one kind, by word."""
 
@@ -86,7 +90,7 @@ class Registry(dict[str, Registered]):
         if word is None:
             raise rule("is missing", key="method")
         if not isinstance(word, str) or word not in self:
-            hint = did_you_mean(word, self) if isinstance(word, str) else ""
+            hint = (did_you_mean(word, self) if isinstance(word, str) else "") or UNREGISTERED
             words = ", ".join(map(repr, self))
             raise rule(f"is {quote(word)}; it must be one of {words}{hint}", key="method")
         return self[word].record.model_validate(value)

@@ -32,6 +32,7 @@ from silomix.study.methods import (
     METHOD,
     OUTPUT,
     SAMPLER,
+    UNREGISTERED,
     Aggregation,
     Asked,
     Count,
@@ -64,8 +65,8 @@ OF_NUMBERS = ("location", "scale", "transform")
 def _check_kind(kind: str) -> str:
     # a study file comes from elsewhere: it can name a class, and never have one imported
     if kind not in KINDS:
-        words = ", ".join(map(repr, KINDS))
-        raise rule(f"is {quote(kind)}; it must be one of {words}{did_you_mean(kind, KINDS)}")
+        words, hint = ", ".join(map(repr, KINDS)), did_you_mean(kind, KINDS) or UNREGISTERED
+        raise rule(f"is {quote(kind)}; it must be one of {words}{hint}")
     return kind
 
 

@@ -191,6 +191,8 @@ def read_exchange(folder: Path) -> Study:
         When there is none, or it was changed.
     """
     path = folder / STUDY
+    if not folder.is_dir():
+        raise FileError(f"{folder}: no such folder; give the folder that the coordinator made")
     try:
         document = read_json(read_file(inner_folder(folder, STUDY), LARGEST_HEAD + 1))
         study = Study(**document["study"])
