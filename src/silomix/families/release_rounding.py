@@ -1,6 +1,7 @@
 """Rounding of counts under a policy: what every kind of variable shares, and level counts.
 
-`disclosure.py` applies these rules, and those of numbers, to all kinds.
+`disclosure.py` applies these rules, and those of numbers, to all kinds; `silo/release.py` has all
+the rules in their order.
 
 Of categories, level counts are rounded, and none leaves below the minimum. They are counts of the
 rows whose cell is known, so their sum is the number of these, rounded like every other count

@@ -1,4 +1,7 @@
-"""Variables and their levels, the rows of one silo coded by them, and the prior of the model."""
+"""Variables and their levels, the rows of one silo coded by them, and the prior of the model.
+
+A silo's share of the prior, its power 1/S, is `Prior.share`, and `families.product` applies it.
+"""
 
 from __future__ import annotations
 
@@ -201,7 +204,7 @@ class Prior:
     def share(self, silos: int) -> tuple[float, float]:
         """One silo's (alpha, beta) in a study of `silos` silos.
 
-        Other families fractionate priors of their own: `PooledModel.shared_family`.
+        The priors of numbers are kept whole: `silomix.families.product.Product.share`.
         """
         if not self.fractionate:
             return self.alpha, self.beta

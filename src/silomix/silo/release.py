@@ -1,7 +1,7 @@
 """LocalPosterior -> Release: every rule of a policy that alters a number.
 
 Whether a question is answered at all, and how often, is decided in `silomix.silo.answer.permit`:
-answers to the other questions are exact sums, which only a policy without rules lets out.
+no rule rounds the sums that answer the other questions, so a policy allows these one by one.
 
 A release is treated as a frequency table: how often each level occurs in each cluster, on average
 over the draws of who belongs to it, in whole numbers. The prior has no part in it, so no study can

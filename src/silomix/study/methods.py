@@ -1,8 +1,8 @@
 """Methods: their options, and registries of the functions that carry them out.
 
-    MATCHINGS.register(Nearest, nearest_groups)
+    MATCHINGS.register(Evidence, match_by_evidence)
 
-is all that makes `matching="nearest"` a choice, in every program that reads the study. A function
+is all that makes `matching="evidence"` a choice, in every program that reads the study. A function
 may be named instead, "package.module:function": it is imported when it is first called, so a silo
 that only reads the study file never imports it.
 """
