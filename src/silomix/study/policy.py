@@ -58,11 +58,11 @@ class Exchanges(Record):
     """Most questions of each kind that are answered in one study: `[exchanges]`; 0 for none.
 
     All but `distinct_rows` are answered with exact numbers, which no rule rounds, and each is
-    described here by what it gives away: policy files and explained releases say the same. The units:
-    for `divergence`, references made of other silos' releases; for `polish`, rounds, also those of
-    the exact strategy; for `gradients`, points at which the log-likelihood and its gradient are
-    evaluated: starting points × draws in each question; for `sharing`, sets of the releases of all
-    silos.
+    described here by what it gives away: policy files and explained releases say the same. The
+    units: for `divergence`, references made of other silos' releases; for `polish`, rounds, also
+    those of the exact strategy; for `gradients`, points at which the log-likelihood and its
+    gradient are evaluated: starting points × draws in each question; for `sharing`, sets of the
+    releases of all silos.
 
     Attributes
     ----------
