@@ -20,7 +20,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from silomix.errors import MissingDependency
 from silomix.families.chains import Rows
-from silomix.kernels.similarity import co_clustering
+from silomix.kernels.similarity import co_clustering, sum_by_cluster
 from silomix.model.draws import Schedule
 from silomix.model.schema import Prior
 from silomix.silo import partition as module
@@ -29,6 +29,7 @@ from silomix.silo.partition import (
     beats_one_cluster,
     best_cut,
     chain_agreement,
+    cluster_totals,
     follow_components,
     largest_first,
     linkage_cuts,
@@ -180,14 +181,24 @@ def test_silhouettes_agree_with_scikit_learn(number, rows, clusters):
     k = min(clusters, rows - 1)
     labels = rng.permutation(np.concatenate([np.arange(k), rng.integers(0, k, rows - k)]))
     expected = silhouette_score(apart.astype(float), labels, metric="precomputed")
-    assert_allclose(silhouettes(apart, labels).mean(), expected, rtol=1e-12, atol=1e-15)
+    totals = sum_by_cluster(apart, labels, k)
+    assert_allclose(silhouettes(totals, labels).mean(), expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cluster_totals_are_those_of_each_cut_by_itself(seed, method):
+    apart = random_distances(np.random.default_rng(seed), 60, 1_000)
+    cuts = PARTITIONS[method](apart, 9)
+    for totals, labels in zip(cluster_totals(apart, cuts), cuts[::-1], strict=True):
+        assert_array_equal(totals, sum_by_cluster(apart, labels, labels.max() + 1))
 
 
 def test_the_first_of_equal_silhouettes_wins_and_a_row_alone_has_none():
     """Four rows in a ring, each as often with one neighbour as with the other."""
     apart = np.array([[0, 0, 4], [0, 0, 4], [4, 4, 0]], dtype=np.uint16)
-    assert_array_equal(silhouettes(apart, np.array([0, 0, 1])), [1, 1, 0])
-    assert_array_equal(silhouettes(np.zeros_like(apart), np.array([0, 0, 1])), [0, 0, 0])
+    (totals,) = cluster_totals(apart, np.array([[0, 0, 1]]))
+    assert_array_equal(silhouettes(totals, np.array([0, 0, 1])), [1, 1, 0])
+    assert_array_equal(silhouettes(np.zeros_like(totals), np.array([0, 0, 1])), [0, 0, 0])
     labels = np.array([[0, 0, 1, 1], [0, 1, 1, 0]], dtype=np.uint8)
     first, second = [0, 1, 1, 0], [0, 0, 1, 1]
 

@@ -14,9 +14,9 @@ tightens it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -144,7 +144,8 @@ def best_cut(labels: Bytes, components: int, cuts: Cuts) -> tuple[Ints, dict[int
         return np.zeros(rows, dtype=np.int64), {}
     distances = draws_apart(labels)
     candidates = cuts(distances, most)
-    widths = np.array([silhouettes(distances, cut).mean() for cut in candidates])
+    totals = zip(cluster_totals(distances, candidates), candidates[::-1], strict=True)
+    widths = np.array([silhouettes(*of_cut).mean() for of_cut in totals])[::-1]
     best, _ = largest_first(candidates[widths.argmax()])
     return best, dict(enumerate(widths.tolist(), start=2))
 
@@ -209,16 +210,37 @@ def pam_cuts(counts: Apart, most: int) -> Ints:
 PARTITIONS: dict[str, Cuts] = {"linkage": linkage_cuts, "pam": pam_cuts}
 
 
-def silhouettes(distances: Apart, labels: Ints) -> Floats:
+def cluster_totals(distances: Apart, cuts: Ints) -> Iterator[Ints]:
+    """Sum of each row's distances to each cluster's members: (row, cluster), last cut first.
+
+    Where a cut joins clusters of the next finer one, their sums are added, and no distance is read.
+
+    Parameters
+    ----------
+    distances : (row, row), distances.
+    cuts : (cut, row), labels 0 … k − 1 with no cluster empty, the coarsest first.
+    """
+    totals = sum_by_cluster(distances, cuts[-1], int(cuts[-1].max()) + 1)
+    yield totals
+    for fine, cut in pairwise(cuts[::-1]):
+        n_clusters, joint = int(cut.max()) + 1, np.zeros(totals.shape[1], dtype=np.int64)
+        joint[fine] = cut
+        if np.array_equal(joint[fine], cut):
+            totals = totals @ np.eye(n_clusters, dtype=np.int64)[joint]
+        else:
+            totals = sum_by_cluster(distances, cut, n_clusters)
+        yield totals
+
+
+def silhouettes(totals: Ints, labels: Ints) -> Floats:
     """Silhouette width of each row, 0 for a row alone in its cluster: (row,).
 
     Parameters
     ----------
-    distances : (row, row).
+    totals : (row, cluster), sum of each row's distances to each cluster's members.
     labels : (row,), 0 … k − 1 with no cluster empty and k at least 2.
     """
     sizes = np.bincount(labels)
-    totals = sum_by_cluster(distances, labels, len(sizes))
     is_own = labels[:, None] == np.arange(len(sizes))
     within = totals[is_own] / np.maximum(sizes[labels] - 1, 1)
     nearest = np.where(is_own, np.inf, totals / sizes).min(axis=1)
