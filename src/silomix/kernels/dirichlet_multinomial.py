@@ -239,13 +239,22 @@ def draw_from_grid(
                 swap = place + int(rng.random() * (points - place))
                 order[place], order[swap] = order[swap], order[place]
             first, last = offsets[variable], offsets[variable + 1]
+            largest = -np.inf
             for place in range(tried + 1):
                 kappa = grid[order[place]] if place < tried else grid[points]
                 value = log_probability(counts[:, chain], mean[chain], first, last, kappa)
+                if place < tried:
+                    value += log_odds[chain] - math.log(tried)
                 values[place] = value
-            values[:tried] += log_odds[chain] - math.log(tried)
-            masses = np.exp(values - values.max()).cumsum()
-            chosen = np.searchsorted(masses, rng.random() * masses[-1], side="right")
+                largest = max(largest, value)
+            total = 0.0
+            for place in range(tried + 1):
+                total += math.exp(values[place] - largest)
+                values[place] = total
+            threshold = rng.random() * total
+            chosen = 0
+            while chosen < tried and values[chosen] <= threshold:
+                chosen += 1
             drawn[chain, variable] = order[chosen] if chosen < tried else points
     return drawn
 

@@ -55,10 +55,15 @@ def draw_parameters(key, work, alpha, beta):
     """
     levels, components = work.counts.shape
     raw, offsets = work.gammas, work.layout.offsets
-    work.shapes[:levels] = work.counts + beta
-    work.shapes[levels] = work.members + alpha
+    for j in range(levels):
+        for c in range(components):
+            work.shapes[j, c] = work.counts[j, c] + beta
+    for c in range(components):
+        work.shapes[levels, c] = work.members[c] + alpha
     draw_gammas(key, work.shapes.reshape(-1), raw.reshape(-1))
-    work.weights[:] = np.maximum(raw[levels] / raw[levels].sum(), SMALLEST)
+    total = raw[levels].sum()
+    for c in range(components):
+        work.weights[c] = max(raw[levels, c] / total, SMALLEST)
     totals = np.empty(components)
     for q in range(offsets.size - 1):
         totals[:] = 0.0
@@ -292,7 +297,9 @@ def gather(work):
             counts += work.wide_sums[thread]
     for q in layout.remainder:
         first = layout.offsets[q]
-        counts[first] = members - counts[first + 1 : layout.offsets[q + 1]].sum(axis=0)
+        counts[first] = members
+        for level in range(first + 1, layout.offsets[q + 1]):
+            counts[first] -= counts[level]
 
 
 @njit(cache=True, nogil=True)
