@@ -133,7 +133,7 @@ def make_silos(seed, pairs, silos=4, clusters=3, rows=30, soft=0.1):
         r = (1 - soft) * hard + soft * rng.dirichlet(np.ones(hard.shape[1]), rows)
         fit = evaluate(points, Search(alpha=ALPHA), r)
         lost = entropy_lost(points, r) if pairs == "any" else None
-        found.append(LocalComponents(fit.members, fit.counts, fit.entropy, lost))
+        found.append(LocalComponents(fit.members, fit.counts, lost))
         fits.append((points, fit))
     return found, fits, np.repeat(np.arange(silos), [len(part.members) for part in found])
 

@@ -124,12 +124,12 @@ def sample_exactly(
     own_kept: deque[Floats] = deque(maxlen=SILO_DRAWS)
     sizes = np.zeros(everyone, dtype=np.int64)
     for sweep in range(1, schedule.iterations + 1):
-        answers = ask_round(silos, sweep, weights[:, :, 0], own, None, 1)
-        sums, members = answers.statistics, answers.members.astype(np.int64)
+        _, sums, counted, likelihood = ask_round(silos, sweep, weights[:, :, 0], own, None, 1)
+        members = counted.astype(np.int64)
         sizes = members[:, 0].sum(axis=1)
         if sweep > schedule.burn_in and (sweep - schedule.burn_in) % schedule.thin == 0:
             of_silos = np.moveaxis(weights[:, :, 0], 0, 1)
-            totals = sums.sum(axis=0), members.sum(axis=0), answers.log_likelihood
+            totals = sums.sum(axis=0), members.sum(axis=0), likelihood
             kept.append((of_silos, shared.mean, *totals, shared.kappa))
             own_kept.append(own[:, -1])  # of the last chain, whose draws come last
         rng = np.random.default_rng([seed, STREAM, sweep])

@@ -78,24 +78,23 @@ def find_consensus(
     settings, polishes = study.polish, study.polish.rounds != 0
     rows = np.array([release.rows for release in releases])
 
-    def combine(counts: list[Floats]) -> tuple[Correspondence, Floats | None, Aggregated]:
+    counts = [effective_counts(release, model, len(releases)) for release in releases]
+    weighed, passes = counts, study.matching.refine
+    while True:
         silos.say("matching")
-        groups, kappa = match(
-            releases, counts, study.matching, silos, model, drift=study.drifts, polishes=polishes
+        correspondence, kappa = match(
+            releases, weighed, study.matching, silos, model, drift=study.drifts, polishes=polishes
         )
         silos.say("aggregating")
         # the aggregated draws are the posterior's, or where the chains of the polish begin
-        count, _ = affordable(study, rows, groups.clusters, model.family)
-        combined = aggregate(
-            releases, groups, study.aggregation, silos, model, count=count, threads=threads
+        count, last = affordable(study, rows, correspondence.clusters, model.family)
+        aggregated = aggregate(
+            releases, correspondence, study.aggregation, silos, model, count=count, threads=threads
         )
-        return groups, kappa, combined
-
-    counts = [effective_counts(release, model, len(releases)) for release in releases]
-    correspondence, kappa, aggregated = combine(counts)
-    for _ in range(study.matching.refine):
+        if passes == 0:
+            break
+        passes -= 1
         weighed = reweigh(counts, correspondence, aggregated.silo_weights)
-        correspondence, kappa, aggregated = combine(weighed)
 
     matched, trace, own = aggregated.matched, None, None
     weights: Reals = aggregated.weights
@@ -104,7 +103,6 @@ def find_consensus(
     if polishes:
         silos.say("polishing")
         start = starting_point(matched, aggregated.parameters, rows, model.family, kappa)
-        _, last = affordable(study, rows, correspondence.clusters, model.family)
         kept, tell = study.kept_draws, partial(silos.say, "polishing")
         polished = polish(
             start, silos, settings, model, kept_draws=kept, most_rounds=last, report=tell
@@ -117,7 +115,6 @@ def find_consensus(
         shared, own = draw_under_drift(counts, correspondence, aggregated, kappa, model)
     parts = Parts(weights, by_silo, shared, correspondence, aggregated.silo_weights, own)
     smallest = parts.weights.astype(np.float32).mean(axis=0, dtype=np.float64).min() * rows.sum()
-    unknown = correspondence.confidence is None
     judged = {release.silo: release.diagnostics for release in releases}
     if study.model.clusters is not None:  # no component is spare: that all hold rows is as it is
         judged = {name: replace(run, full=0.0) for name, run in judged.items()}
@@ -125,7 +122,9 @@ def find_consensus(
         silos=judged,
         elbo=aggregated.elbo_trace,
         polish=trace,
-        confidence=None if unknown else float(correspondence.cluster_confidence().min()),
+        confidence=None
+        if correspondence.confidence is None
+        else float(correspondence.cluster_confidence().min()),
         smallest=float(smallest),
         notes=tuple(consensus_notes(study, releases, aggregated.notes)),
     )

@@ -187,19 +187,23 @@ def polish(
     last = most_rounds or settings.last
     (prior, family, seed), weights, drift = model, start.weights, start.kappa is not None
     own = np.asarray([start.parameters] * len(silos.names) if start.own is None else start.own)
-    shared = start_shared(start, len(family.variables))
+    kappa = np.full(len(family.variables), np.inf) if start.kappa is None else start.kappa.copy()
+    logs = np.log(kappa[drifts := np.isfinite(kappa)])
+    # the grid's points nearest to those of the matching
+    kappa[drifts] = GRID[np.abs(np.log(GRID[:-1]) - logs[:, None]).argmin(axis=1)]
+    shared = Shared(start.parameters, np.tile(kappa, (len(start.parameters), 1)))
     alpha = prior.alpha / len(silos.names)
     history, begun = _History(weights.shape[1]), time.perf_counter()
     for made in range(1, last + 1):
         answers = ask_round(silos, made, weights, own, alpha, settings.inner_sweeps)
-        weights, sums, members = answers.weights, answers.statistics, answers.members
+        weights, sums, members, log_likelihood = answers
         rng = np.random.default_rng([seed, STREAM, made])
         if drift:
             both = np.stack([weights, members], axis=-1)
             sums, both = exchange_clusters(sums, both, shared, family, rng)
             weights, members = np.moveaxis(both, -1, 0)
         shared, own = draw_profiles(sums, shared, family, rng, drift=drift)
-        history.log_likelihood.append(answers.log_likelihood)
+        history.log_likelihood.append(log_likelihood)
         history.add(weights, members + alpha, shared, own if drift else None)
         if report is not None:
             report(made, last)
@@ -213,14 +217,6 @@ def polish(
     seconds = (time.perf_counter() - begun) / made
     trace = replace(found.trace, spent=made == last < settings.last, seconds=seconds)
     return replace(found, trace=trace)
-
-
-def start_shared(start: Start, variables: int) -> Shared:
-    """Shared parameters at the start: κ is the grid's point nearest to the given one."""
-    kappa = np.full(variables, np.inf) if start.kappa is None else start.kappa.copy()
-    logs = np.log(kappa[drifts := np.isfinite(kappa)])
-    kappa[drifts] = GRID[np.abs(np.log(GRID[:-1]) - logs[:, None]).argmin(axis=1)]
-    return Shared(start.parameters, np.tile(kappa, (len(start.parameters), 1)))
 
 
 def draw_profiles(
@@ -242,35 +238,27 @@ def draw_profiles(
     return shared, family.draw_own(statistics, shared.mean, shared.kappa, rng)
 
 
-class Answers(NamedTuple):
-    """Replies of the silos in one round, in the order of the roster.
-
-    Attributes
-    ----------
-    weights, members : (silo, chain, cluster); statistics : (silo, chain, cluster, statistic)
-    log_likelihood : (chain,), of all silos' rows.
-    """
-
-    weights: Floats
-    statistics: Array
-    members: Floats
-    log_likelihood: Floats
-
-
 def ask_round(
     silos: Silos, number: int, weights: Floats, own: Floats, alpha: float | None, inner_sweeps: int
-) -> Answers:
+) -> tuple[Floats, Array, Floats, Floats]:
     """Ask every silo one round, each with its own weights and profiles.
 
     Parameters
     ----------
     weights : (silo, chain, cluster); own : (silo, chain, cluster, parameter)
+
+    Returns
+    -------
+    weights : (silo, chain, cluster), silos in the order of the roster.
+    statistics : (silo, chain, cluster, statistic)
+    members : (silo, chain, cluster)
+    log_likelihood : (chain,), of all silos' rows.
     """
     each = zip(silos.names, weights, own, strict=True)
     asked = {name: PolishRound(number, w, p, alpha, inner_sweeps) for name, w, p in each}
     answers = silos.ask(asked)
     replies: list[PolishReply] = [answers[name] for name in silos.names]
-    return Answers(
+    return (
         np.stack([reply.weights for reply in replies]),
         np.stack([reply.statistics for reply in replies]),
         np.stack([reply.members for reply in replies]).astype(np.float64),

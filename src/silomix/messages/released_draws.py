@@ -253,7 +253,7 @@ def _mixture(shares: Floats, profiles: Floats, family: Product) -> Floats:
 
 
 class Reference(NamedTuple):
-    """The clusters found so far, or those of one silo.
+    """The clusters of the silos matched so far.
 
     Attributes
     ----------
@@ -278,14 +278,17 @@ def make_reference(
     influence : "mean" or "precision": how much each silo's clusters count.
     silos : how many the study has.
     """
-    empty = np.zeros((REFERENCE_DRAWS, 0, int(model.family.parameters.sum())))
-    reference = Reference(np.zeros(0), empty, np.zeros(0))
+    weights, worth = np.zeros((2, shown.clusters))
+    parameters = np.zeros((REFERENCE_DRAWS, shown.clusters, int(model.family.parameters.sum())))
     for release, group in zip(shown.releases, shown.groups, strict=True):
         rng = np.random.default_rng([model.seed, release.place, REFERENCE_STREAM])
-        weights, draws = release_draws(release, REFERENCE_DRAWS, model, silos, rng)
-        own = precision(draws, model.family) if influence == "precision" else np.ones(len(group))
-        reference = _update(reference, Reference(weights.mean(axis=0), draws, own), group)
-    return reference
+        shares, draws = release_draws(release, REFERENCE_DRAWS, model, silos, rng)
+        added = precision(draws, model.family) if influence == "precision" else np.ones(len(group))
+        worth[group] += added
+        share = added / worth[group]
+        weights[group] += share * (shares.mean(axis=0) - weights[group])
+        parameters[:, group] += share[:, None] * (draws - parameters[:, group])
+    return Reference(weights, parameters, worth)
 
 
 def precision(draws: Reals, family: Product) -> Floats:
@@ -295,20 +298,6 @@ def precision(draws: Reals, family: Product) -> Floats:
     """
     variance = family.coordinates(draws).var(axis=0).mean(axis=1)
     return 1 / np.maximum(variance, SMALLEST_PROBABILITY)
-
-
-def _update(reference: Reference, silo: Reference, group: Ints) -> Reference:
-    """Take a silo in; group (cluster,) beyond the reference's last is a new cluster."""
-    new = max(int(group.max()) + 1 - len(reference.influence), 0)
-    influence = np.pad(reference.influence, (0, new))
-    weights = np.pad(reference.weights, (0, new))
-    parameters = np.pad(reference.parameters, ((0, 0), (0, new), (0, 0)))
-    total = influence[group] + silo.influence
-    share = silo.influence / total
-    weights[group] += share * (silo.weights - weights[group])
-    parameters[:, group] += share[:, None] * (silo.parameters - parameters[:, group])
-    influence[group] = total
-    return Reference(weights, parameters, influence)
 
 
 def padded(clusters: int, reference: int) -> int:
@@ -426,14 +415,12 @@ def mean_log_likelihood(
     -------
     (start,), and as `weights` and `profiles`.
     """
-    values, by_weights, by_profiles = [], [], []
+    replies = []
     # point by point: the global draws of all of them would fill the memory
     for point in zip(weights, profiles, strict=True):
         shares, parameters = mix(matched, *point, family)
         value, members, statistics = expected(shares, parameters)
         slopes = members / shares, family.score(parameters, statistics)
-        gradient = mix_gradient(matched, *slopes)
-        values.append(value.mean())
-        by_weights.append(gradient[0])
-        by_profiles.append(gradient[1])
-    return np.array(values), np.array(by_weights), np.array(by_profiles)
+        replies.append((value.mean(), *mix_gradient(matched, *slopes)))
+    values, by_weights, by_profiles = map(np.array, zip(*replies, strict=True))
+    return values, by_weights, by_profiles

@@ -20,13 +20,11 @@ from silomix.messages import DivergenceCost, DivergenceReply, Release, Silos
 from silomix.messages.released_draws import padded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from silomix.coordinator.matching import MatchingProblem
     from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.paper import Ball, Divergence, Hungarian
-
-    Way = Callable[[Floats], Floats] | None
 
 # clusters whose distances to all others are in memory at a time
 BLOCK = 1000
@@ -48,11 +46,10 @@ def ball_groups(problem: MatchingProblem, settings: Ball) -> Ints:
     """
     releases, family = problem.releases, problem.evidence.family
     points = family.free_coordinates(np.concatenate(problem.medians))
-    if settings.radius is None:
-        rows = np.array([release.rows for release in releases], dtype=np.float64)
-        radii = (np.log(rows) / rows) ** settings.exponent
-        return components(points, np.repeat(radii, [release.clusters for release in releases]))
-    return components(points, np.full(len(points), settings.radius))
+    if settings.radius is not None:
+        return components(points, np.full(len(points), settings.radius))
+    rows = np.repeat([float(r.rows) for r in releases], [r.clusters for r in releases])
+    return components(points, (np.log(rows) / rows) ** settings.exponent)
 
 
 def components(points: Reals, radii: Floats) -> Ints:

@@ -104,13 +104,11 @@ class LocalComponents(NamedTuple):
     Attributes
     ----------
     members : (component,), expected rows; counts : (component, level), expected cells.
-    entropy : of the responsibilities, for the lower bound.
     lost : (component, component), entropy lost in a merge, or None.
     """
 
     members: Floats
     counts: Floats
-    entropy: float
     lost: Floats | None
 
 
@@ -216,7 +214,7 @@ def components_of(local: Sequence[LocalComponents], levels: Levels, alpha: float
     members = np.concatenate([part.members for part in local])
     counts = np.concatenate([part.counts for part in local])
     forbidden = np.full((len(members), len(members)), -np.inf)
-    lost = [forbidden[: len(m), : len(m)] if lost is None else lost for m, _, _, lost in local]
+    lost = [forbidden[: len(m), : len(m)] if lost is None else lost for m, _, lost in local]
     return Components(members, counts, block_diag(*lost), levels, alpha)
 
 
@@ -259,7 +257,7 @@ def fit_locally(search: Search, pairs: str, silo: Silo) -> LocalComponents:
     fits = [fit_once(points, search, start)[0] for start in rng.spawn(search.restarts)]
     fit = max(fits, key=lambda fit: fit.bound)
     lost = entropy_lost(points, fit.responsibilities) if pairs == "any" else None
-    return LocalComponents(fit.members, fit.counts, fit.entropy, lost)
+    return LocalComponents(fit.members, fit.counts, lost)
 
 
 def assign_locally(
@@ -284,14 +282,12 @@ class Fit(NamedTuple):
     ----------
     responsibilities : (point, component), r.
     members : (component,), N; counts : (component, level), n.
-    entropy : of the responsibilities.
     bound : L(r).
     """
 
     responsibilities: Floats
     members: Floats
     counts: Floats
-    entropy: float
     bound: float
 
 
@@ -303,7 +299,11 @@ def fit_once(points: Points, search: Search, rng: Rng) -> tuple[Fit, list[float]
     fit, trace = update(points, search, np.zeros(len(modes)), counts), list[float]()
     while len(trace) < search.sweeps:
         previous = fit.bound
-        fit = settle(points, search, fit, trace)
+        for _ in range(search.settle):
+            last, fit = fit.bound, update(points, search, fit.members, fit.counts)
+            trace.append(fit.bound)
+            if fit.bound - last < search.tolerance:
+                break
         occupied = fit.members > NOBODY
         if not occupied.all():
             r = fit.responsibilities[:, occupied]
@@ -315,17 +315,6 @@ def fit_once(points: Points, search: Search, rng: Rng) -> tuple[Fit, list[float]
         if not moved and fit.bound - previous < search.tolerance:
             break
     return fit, trace
-
-
-def settle(points: Points, search: Search, fit: Fit, trace: list[float]) -> Fit:
-    """Update until the lower bound converges; append each bound to `trace`."""
-    for _ in range(search.settle):
-        previous = fit.bound
-        fit = update(points, search, fit.members, fit.counts)
-        trace.append(fit.bound)
-        if fit.bound - previous < search.tolerance:
-            break
-    return fit
 
 
 def update(points: Points, search: Search, members: Floats, counts: Floats) -> Fit:
@@ -353,7 +342,7 @@ def evaluate(points: Points, search: Search, r: Floats) -> Fit:
     prior = log_allocation_prior(members, search.components, search.alpha)
     evidence = Levels.of(points.offsets, search).evidence(counts)
     bound = prior + float(evidence.sum()) + entropy
-    return Fit(r, members, counts, entropy, bound)
+    return Fit(r, members, counts, bound)
 
 
 def merge_all(points: Points, search: Search, fit: Fit) -> Fit:

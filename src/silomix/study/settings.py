@@ -300,7 +300,7 @@ class Study(Record):
         return {k: v for k, v in dump(self).items() if k != "rows" or v is not None}
 
     @model_validator(mode="after")
-    def _fit_the_roster(self) -> Self:
+    def _check_together(self) -> Self:
         silos, floor = self.silos, getattr(self.aggregation, "floor", 0.0)
         if len(silos) > 1 and len(silos) * floor >= 1:
             text = f"is {floor}; with {len(silos)} silos it must be below 1/{len(silos)}"
@@ -309,10 +309,6 @@ class Study(Record):
             if name not in silos:
                 text = f"names {quote(name)}{did_you_mean(name, silos)}, which is not a silo"
                 raise rule(text, key="rows")
-        return self
-
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
         if self.table_schema.numbers and "CountDistinctRows" in self.questions:
             text = "is contingency; distinct rows of numbers are the rows: it must be federated"
             raise rule(text, key="oracle")

@@ -229,7 +229,7 @@ class Grouping:
         of the evidence, drawn with a logistic threshold; Metropolis would always swap equal blocks,
         and two silos that do so in each sweep return to the start.
         """
-        drawn = [(*own[two_of(len(own), rng)], rng.logistic()) for own in self._of_silo]
+        drawn = [(*rng.choice(own, 2, replace=False), rng.logistic()) for own in self._of_silo]
         while drawn:
             a, b, thresholds = map(np.array, zip(*drawn, strict=True))
             one, other, shift = self.group[a], self.group[b], self.counts[b] - self.counts[a]
@@ -241,13 +241,6 @@ class Grouping:
             self.group[a[first]], self.group[b[first]] = other[first], one[first]
             self.update(one[first], other[first])
             drawn = drawn[first + 1 :]
-
-
-def two_of(size: int, rng: Rng) -> list[int]:
-    """Two of 0, 1, …, without replacement, in random order (Floyd)."""
-    a, b = int(rng.integers(0, size - 1)), int(rng.integers(0, size))
-    b = size - 1 if b == a else b
-    return [b, a] if rng.integers(0, 2) == 0 else [a, b]
 
 
 @kernel

@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import gammaln
@@ -293,21 +294,6 @@ def folding_gain(
     return gains
 
 
-class Union(NamedTuple):
-    """A cluster alone in its group that may be two others in one.
-
-    Attributes
-    ----------
-    gain : how much more probable its rows are as a mixture of the two than as a cluster of its own,
-        as a logarithm, less the number of mixtures that were tried.
-    group : the group it is alone in; larger : the one of the two with the larger share.
-    """
-
-    gain: float
-    group: int
-    larger: int
-
-
 def split_unions(
     clusters: LocalClusters, groups: Ints, evidence: DriftEvidence, confidence: Floats | None
 ) -> tuple[Ints, Floats | None]:
@@ -329,20 +315,22 @@ def split_unions(
     held = np.zeros((len(counts), len(clusters.names)), dtype=np.bool_)
     held[blocks.group, blocks.silo] = True
     while True:
-        alone = np.flatnonzero(held.sum(axis=1) == 1)
-        unions = [find_union(int(group), counts, held, evidence) for group in alone]
-        best = max(unions, default=None, key=lambda union: union.gain)
-        if best is None or best.gain <= 0.0:
+        alone = np.flatnonzero(held.sum(axis=1) == 1).tolist()
+        unions = [(*find_union(group, counts, held, evidence), group) for group in alone]
+        gain, larger, group = max(unions, default=(0.0, 0, 0), key=itemgetter(0))
+        if gain <= 0.0:
             return groups, confidence
-        moved, held[best.group] = groups == best.group, False
-        groups = np.where(moved, best.larger, groups)
+        moved, held[group] = groups == group, False
+        groups = np.where(moved, larger, groups)
         if confidence is not None:
             apart = moved[:, None] != moved
-            sure = (groups[:, None] == groups) / (1.0 + np.exp(-best.gain))
+            sure = (groups[:, None] == groups) / (1.0 + np.exp(-gain))
             confidence = np.where(apart, sure, confidence)
 
 
-def find_union(group: int, counts: Floats, held: Bools, evidence: DriftEvidence) -> Union:
+def find_union(
+    group: int, counts: Floats, held: Bools, evidence: DriftEvidence
+) -> tuple[float, int]:
     """Best mixture of two groups that could be this one, held by one silo.
 
     The silo has neither of the two: it has told them from whatever else it has.
@@ -350,6 +338,12 @@ def find_union(group: int, counts: Floats, held: Bools, evidence: DriftEvidence)
     Parameters
     ----------
     counts : (group, statistic), discounted; held : (group, silo), none for groups that are gone.
+
+    Returns
+    -------
+    gain : how much more probable its rows are as a mixture of the two than as a cluster of its own,
+        as a logarithm, less the number of mixtures that were tried.
+    larger : the one of the two with the larger share.
     """
     own = counts[group]
     others = np.flatnonzero(held.any(axis=1) & ~(held & held[group]).any(axis=1))
@@ -358,7 +352,7 @@ def find_union(group: int, counts: Floats, held: Bools, evidence: DriftEvidence)
     others = np.sort(others[np.argsort(-near.sum(axis=1), kind="stable")[:NEAREST]])
     pairs = np.array([*combinations(others, 2)], dtype=np.int64).reshape(-1, 2)
     if len(pairs) == 0:
-        return Union(-np.inf, group, group)
+        return -np.inf, group
     rows = evidence.family.known(counts).mean(axis=-1)[pairs]
     shares = np.stack([SHARES, 1.0 - SHARES], axis=1)
     # as many rows as the two have, in these shares
@@ -367,4 +361,4 @@ def find_union(group: int, counts: Floats, held: Bools, evidence: DriftEvidence)
     gains = (evidence.of(mixed + own) - evidence.of(mixed)).sum(axis=2) - alone
     pair, share = np.unravel_index(gains.argmax(), gains.shape)
     larger = pairs[pair, shares[share].argmax()]
-    return Union(float(gains[pair, share] - np.log(gains.size)), group, int(larger))
+    return float(gains[pair, share] - np.log(gains.size)), int(larger)
