@@ -101,11 +101,14 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         y : ignored.
         """
         table, silo = _read(self, X, reset=True)
+        seed = self.random_state or 0
+        if not isinstance(seed, Integral):
+            seed = check_random_state(seed).randint(2**31 - 1)
         settings = {name: getattr(self, name) for name in ("components", *PASSED_ON)}
         self.posterior_ = api.fit(
             table,
             silo=silo,
-            seed=_seed(self.random_state),
+            seed=int(seed),
             progress=None if self.verbose else False,
             **{name: value for name, value in settings.items() if value is not None},
         )
@@ -186,11 +189,3 @@ def _with_unused(estimator: FederatedMixture, X: Any) -> Any:
     return whole.select(
         *expected, *(name for name in frame.columns if name not in expected)
     ).to_native()
-
-
-def _seed(random_state: int | np.random.RandomState | None) -> int:
-    if random_state is None:
-        return 0
-    if isinstance(random_state, Integral):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
