@@ -186,6 +186,4 @@ def _with_unused(estimator: FederatedMixture, X: Any) -> Any:
     whole = frame.with_columns(nw.lit(None).alias(name) for name in unused)
     # what fit has not seen goes last, for scikit-learn to name
     expected = [name for name in names if name in whole.columns]
-    return whole.select(
-        *expected, *(name for name in frame.columns if name not in expected)
-    ).to_native()
+    return whole.select(dict.fromkeys([*expected, *whole.columns])).to_native()

@@ -192,25 +192,25 @@ def simulate_command(
     suffix = ".parquet" if cohort else ".csv"
     if out.suffix != suffix:
         raise typer.BadParameter(f"{out} does not end in {suffix}", param_hint="--out")
-    truths = truth_files(out) if cohort else (out.with_suffix(".truth.csv"),)
-    check_free([out, *truths], force=force)
+    files = [out, *(truth_files(out) if cohort else [out.with_suffix(".truth.csv")])]
+    check_free(files, force=force)
     if cohort:
         rows = PUBLISHED_ROWS if rows is None else rows
-        with finishing([out, *truths]):
+        with finishing(files):
             write_cohort(out, rows=rows, **seed)
         clusters, has = len(planted().weights), {"conditions": list(CONDITIONS)}
     else:
         table, truth = draw_table(design, separability=separability, rows=rows, silos=silos, **seed)
         labels = pd.DataFrame({SILO_COLUMN: table[SILO_COLUMN], "cluster": truth.labels})
-        with finishing([out, *truths]):
+        with finishing(files):
             write_table(table, out)
-            write_table(labels, truths[0])
+            write_table(labels, files[1])
         rows, clusters, has = len(table), len(truth.weights), {"silos": list(truth.silos)}
-    record = {"design": design, "rows": rows, **has, "clusters": clusters, "files": [out, *truths]}
+    record = {"design": design, "rows": rows, **has, "clusters": clusters, "files": files}
     [(noun, names)] = has.items()
     text = f"{design}: {rows:,} rows, {len(names)} {noun}, {clusters} clusters"
     words = ("Table", "True clusters", "Their parameters")
-    last = [f"{word}: {file}" for word, file in zip(words, (out, *truths), strict=False)]
+    last = [f"{word}: {file}" for word, file in zip(words, files, strict=False)]
     return cli.Shown(record, Text(text), "\n".join(last))
 
 

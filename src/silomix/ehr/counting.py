@@ -311,9 +311,8 @@ def _check_meeting(lost: Counter[str], unlisted: Sequence[str], where: str) -> N
         "no event has a code that can be used; check the column of codes, and that of "
         "vocabularies if there is one": lost["no-code"] + lost["bad-code"] + lost["no-vocabulary"],
     }
-    for problem, applies in problems.items():
-        if applies:
-            raise DataError(f"{where}: {problem}", date_format="%d/%m/%Y")
+    if applying := [problem for problem, applies in problems.items() if applies]:
+        raise DataError(f"{where}: {applying[0]}", date_format="%d/%m/%Y")
 
 
 def _finish(connection: Connection, request: Request) -> pd.DataFrame | None:
