@@ -101,11 +101,14 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         y : ignored.
         """
         table, silo = _read(self, X, reset=True)
+        seed = self.random_state or 0
+        if not isinstance(seed, Integral):
+            seed = check_random_state(seed).randint(2**31 - 1)
         settings = {name: getattr(self, name) for name in ("components", *PASSED_ON)}
         self.posterior_ = api.fit(
             table,
             silo=silo,
-            seed=_seed(self.random_state),
+            seed=int(seed),
             progress=None if self.verbose else False,
             **{name: value for name, value in settings.items() if value is not None},
         )
@@ -183,14 +186,4 @@ def _with_unused(estimator: FederatedMixture, X: Any) -> Any:
     whole = frame.with_columns(nw.lit(None).alias(name) for name in unused)
     # what fit has not seen goes last, for scikit-learn to name
     expected = [name for name in names if name in whole.columns]
-    return whole.select(
-        *expected, *(name for name in frame.columns if name not in expected)
-    ).to_native()
-
-
-def _seed(random_state: int | np.random.RandomState | None) -> int:
-    if random_state is None:
-        return 0
-    if isinstance(random_state, Integral):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    return whole.select(dict.fromkeys([*expected, *whole.columns])).to_native()

@@ -4,6 +4,7 @@ import inspect
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -343,29 +344,21 @@ def split(names: str | None) -> list[str] | None:
     return None if names is None else [name.strip() for name in names.split(",")]
 
 
-def _items(lines: Sequence[str] | None) -> list[str]:
-    """Each name=value; a comma that does not stand between two is part of one."""
-    items: list[str] = []
-    for line in lines or ():
-        first, *others = line.split(",")
-        items.append(first)
-        for part in others:
-            if "=" in part and "=" in items[-1]:
-                items.append(part)
-            else:
-                items[-1] += f",{part}"
-    return items
-
-
 def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
-    """Values by name in each name=value of an option; several may be in one, as a=x,b=y."""
+    """Values by name in each name=value of an option; several may be in one, as a=x,b=y.
+
+    A comma that does not stand between two is part of one.
+    """
     values: dict[str, str] = {}
-    for item in _items(lines):
-        name, _, value = item.rpartition("=")
-        if not (name and value) or name in values:
-            problem = "names the same twice" if name in values else "is not NAME=VALUE"
-            raise typer.BadParameter(f"{item!r} {problem}", param_hint=option)
-        values[name] = value
+    for line in lines or ():
+        head, sign, tail = line.partition("=")
+        first, *others = re.split(",(?=[^,]*=)", tail)
+        for item in (head + sign + first, *others):
+            name, _, value = item.rpartition("=")
+            if not (name and value) or name in values:
+                problem = "names the same twice" if name in values else "is not NAME=VALUE"
+                raise typer.BadParameter(f"{item!r} {problem}", param_hint=option)
+            values[name] = value
     return values
 
 

@@ -22,6 +22,7 @@ from silomix.messages import REFUSALS
 from silomix.messages.progress import showing
 from silomix.model.files import finishing, log_file
 from silomix.model.sentences import cores, listing, printable, printable_lines
+from silomix.posterior.saved_file import SAVED, as_bytes
 from silomix.report import results_folder
 from silomix.report.display import frame_view
 from silomix.report.run_sections import reply
@@ -73,7 +74,7 @@ def coordinate_command(
     answered = f"Questions: {silos.encoded.asked}, all answered\n"
     if is_done:
         # other answers by now, or names that somebody gave
-        if not results_folder.is_saved(out, posterior):
+        if (out / SAVED).read_bytes() != as_bytes(posterior):
             results_folder.check_free(files, force=False)
         files = [file for file in files if file.exists()]
     else:

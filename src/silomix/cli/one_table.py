@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.text import Text
 
 from silomix.api import fit
 from silomix.cli import command as cli
@@ -18,6 +19,7 @@ from silomix.model.sentences import one_of, plural
 from silomix.model.spreadsheet import write_table
 from silomix.model.table import expand
 from silomix.posterior import Posterior, load
+from silomix.posterior.verdict import sentences
 from silomix.report import results_folder as folder
 from silomix.report import summary, write_report
 from silomix.report.outside_variables import (
@@ -207,7 +209,7 @@ def report_command(
             compared = compare_outside(posterior, read_table(table), columns, silo, **options)
             last = _write_outside(compared, page, record) + last
     record |= {"bytes": page.stat().st_size, "files": files}
-    return cli.Shown(record, summary.verdict_view(posterior.diagnostics), "\n".join(last))
+    return cli.Shown(record, Text("\n".join(sentences(posterior.diagnostics))), "\n".join(last))
 
 
 def _outside_columns(outside: str | None, method: str | None = None) -> dict[str, Any]:

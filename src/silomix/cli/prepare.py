@@ -1,6 +1,7 @@
 """Commands before a study: see the method work, draw a table to try it on, write the study file."""
 # annotations are evaluated here, since the options are made from them
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,14 @@ def run_demo(folder: Path, *, mixed: bool = False, **settings: Any) -> cli.Shown
 
 def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Path) -> cli.Shown:
     """Compare a fit with what its table was drawn from; `folder` is where that will stand."""
-    planted = _planted(posterior, truth)
+    clusters = {"true_clusters": len(truth.weights), "clusters": posterior.n_clusters}
+    pairs = pair_clusters(truth.labels, posterior.labels, **clusters)
+    shares = sizes_frame(posterior).rename(columns={"mean": "share"})[["share", "lower", "upper"]]
+    # a line for each planted cluster, with the one found that shares most rows with it, if any
+    rows = np.bincount(truth.labels, minlength=len(truth.weights))
+    planted = pd.DataFrame({"weight": truth.weights, "rows": rows, "found": pairs})
+    planted["found"] = planted["found"].where(pairs >= 0).astype("Int64")
+    planted = planted.join(shares, on="found")
     # of the labels found, and of those that the true parameters would give
     agreement = adjusted_rand_index(truth.labels, posterior.labels)
     mixed = bool(posterior.study.table_schema.numbers)
@@ -121,22 +129,6 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
     return cli.Shown(record, view, f"Against the truth: {comparison}\nReport: {page}")
 
 
-def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
-    """Table with a line for each planted cluster.
-
-    Its weight in the design of Fendler et al. (2026), table 1, the rows drawn from it, and the
-    cluster found that shares most rows with it, with its posterior share and interval; nan where
-    there is none.
-    """
-    clusters = {"true_clusters": len(truth.weights), "clusters": posterior.n_clusters}
-    pairs = pair_clusters(truth.labels, posterior.labels, **clusters)
-    shares = sizes_frame(posterior).rename(columns={"mean": "share"})[["share", "lower", "upper"]]
-    rows = np.bincount(truth.labels, minlength=len(truth.weights))
-    planted = pd.DataFrame({"weight": truth.weights, "rows": rows, "found": pairs})
-    planted["found"] = planted["found"].where(pairs >= 0).astype("Int64")
-    return planted.join(shares, on="found")
-
-
 def best_labels(table: pd.DataFrame, truth: Truth, schema: Schema) -> Ints:
     """Most probable cluster of each row under the true parameters: (row,).
 
@@ -153,21 +145,18 @@ def best_labels(table: pd.DataFrame, truth: Truth, schema: Schema) -> Ints:
     return labels
 
 
-def _numbers_view(posterior: Posterior, truth: Truth, planted: pd.DataFrame) -> list[Text]:
-    """Sentence on how many true means, spreads and rates are in their intervals."""
+def _numbers_view(posterior: Posterior, truth: Truth, planted: pd.DataFrame) -> Iterator[Text]:
+    """Yield a sentence on how many true means, spreads and rates are in their intervals."""
     pairs = planted["found"].dropna().astype(int)
     is_number = np.array([truth.kinds[name] != "categorical" for name, _ in truth.levels])
-    if not is_number.any() or not len(pairs):
-        return []
-    lower, upper = highest_density_interval(posterior.parameters[:, pairs][:, :, is_number])
-    true = truth.probabilities[pairs.index][:, is_number]
-    inside = ((lower <= true) & (true <= upper)).sum()
-    return [
-        Text(
+    if is_number.any() and len(pairs):
+        lower, upper = highest_density_interval(posterior.parameters[:, pairs][:, :, is_number])
+        true = truth.probabilities[pairs.index][:, is_number]
+        inside = ((lower <= true) & (true <= upper)).sum()
+        yield Text(
             f"Of {true.size} true means, standard deviations and rates of these clusters, {inside} "
             f"are in their 95% intervals ({0.95 * true.size:.0f} expected)."
         )
-    ]
 
 
 @cli.command(settings=cli.settings_of("seed"), design=f"One of {', '.join(cli.WORDS['design'])}.")
@@ -203,25 +192,25 @@ def simulate_command(
     suffix = ".parquet" if cohort else ".csv"
     if out.suffix != suffix:
         raise typer.BadParameter(f"{out} does not end in {suffix}", param_hint="--out")
-    truths = truth_files(out) if cohort else (out.with_suffix(".truth.csv"),)
-    check_free([out, *truths], force=force)
+    files = [out, *(truth_files(out) if cohort else [out.with_suffix(".truth.csv")])]
+    check_free(files, force=force)
     if cohort:
         rows = PUBLISHED_ROWS if rows is None else rows
-        with finishing([out, *truths]):
+        with finishing(files):
             write_cohort(out, rows=rows, **seed)
         clusters, has = len(planted().weights), {"conditions": list(CONDITIONS)}
     else:
         table, truth = draw_table(design, separability=separability, rows=rows, silos=silos, **seed)
         labels = pd.DataFrame({SILO_COLUMN: table[SILO_COLUMN], "cluster": truth.labels})
-        with finishing([out, *truths]):
+        with finishing(files):
             write_table(table, out)
-            write_table(labels, truths[0])
+            write_table(labels, files[1])
         rows, clusters, has = len(table), len(truth.weights), {"silos": list(truth.silos)}
-    record = {"design": design, "rows": rows, **has, "clusters": clusters, "files": [out, *truths]}
+    record = {"design": design, "rows": rows, **has, "clusters": clusters, "files": files}
     [(noun, names)] = has.items()
     text = f"{design}: {rows:,} rows, {len(names)} {noun}, {clusters} clusters"
     words = ("Table", "True clusters", "Their parameters")
-    last = [f"{word}: {file}" for word, file in zip(words, (out, *truths), strict=False)]
+    last = [f"{word}: {file}" for word, file in zip(words, files, strict=False)]
     return cli.Shown(record, Text(text), "\n".join(last))
 
 

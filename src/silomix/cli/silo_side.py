@@ -19,7 +19,6 @@ from silomix.messages.progress import showing
 from silomix.messages.release_explained import explain
 from silomix.model.draws import LocalPosterior
 from silomix.model.files import finishing
-from silomix.model.reading import Table as Frame
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema
 from silomix.model.sentences import cores, printable
@@ -31,8 +30,8 @@ from silomix.silo import ledger as ledgers
 from silomix.silo.ledger_file import Table, find_ledger, read_ledger, refuse_old
 from silomix.silo.local import Silo, open_site, release_of, sample_locally
 from silomix.silo.release import check_tier, outgoing
-from silomix.study import Study, digest, read_study
-from silomix.study.policy import Policy, check_study, find_policy
+from silomix.study import digest, read_study
+from silomix.study.policy import check_study, find_policy
 from silomix.transports.combination import sum_up_draws
 
 # Name of the one silo of a table that is not split.
@@ -84,10 +83,14 @@ def sample_command(
     if study is not None and settings:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
         raise typer.BadParameter(f"{study} has every setting; leave out {options}")
+    if silo_column is not None and "silos" in settings:
+        raise typer.BadParameter("--silo-column says how many silos there are; leave out --silos")
     if study is not None:
         plan = read_study(study)
     else:
-        plan = _study_of_rows(frame, silo_column, frequency=frequency, **settings)
+        others = [f"silo {number}" for number in range(2, settings.pop("silos", 1) + 1)]
+        names = None if silo_column else [ALL_ROWS, *others]
+        plan = cli.study_of(frame, silo_column, names, frequency=frequency, **settings)
     # the draws are the result here, so they are all made
     fixed = plan.schedule.model_copy(update={"adaptive": False})
     plan = plan.model_copy(update={"schedule": fixed})
@@ -99,17 +102,6 @@ def sample_command(
     record = silo_record(name, posterior) | {"files": files}
     last = [*cli.tell_checkpoint(checkpoint), f"Results: {out}"]
     return cli.Shown(record, silo_view(name, posterior), "\n".join(last))
-
-
-def _study_of_rows(
-    frame: Frame, silo_column: str | None, silos: int | None = None, **settings: Any
-) -> Study:
-    """Make a study of a table: of the silos in a column, or of one among so many."""
-    if silo_column is not None and silos is not None:
-        raise typer.BadParameter("--silo-column says how many silos there are; leave out --silos")
-    others = [f"silo {number}" for number in range(2, (silos or 1) + 1)]
-    names = None if silo_column else [ALL_ROWS, *others]
-    return cli.study_of(frame, silo_column, names, **settings)
 
 
 def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosterior:
@@ -165,7 +157,7 @@ def release_command(
     """
     if (out is None) != dry_run:
         raise typer.BadParameter("give --out DIR for the release, or --dry-run to see it first")
-    rules, last = find_policy(policy or "default"), []
+    rules, last, account = find_policy(policy or "default"), [], None
     if out is not None:
         check_target(out, force=force)
     if draws is not None:
@@ -176,7 +168,10 @@ def release_command(
         stated: dict[str, Any] = {"rows": {silo: rows}, "prior": {}}
         stated["transforms"] = cli.by_column("--transform", transform)
         plan, (made,), _ = sum_up_draws({silo: draws}, where, policy=rules, tier=tier, **stated)
-        account = None if dry_run else _account_of(draws, plan, silo, rules, **counted)
+        if not dry_run:  # the draws are their own table
+            cells = hashlib.sha256(draws.read_bytes()).hexdigest()
+            digests = ledgers.Digests(cells, cells, {"draws": cells})
+            account = ledgers.open_account(digests, plan, silo, rules, draws, **counted)
     elif table is not None and study is not None:
         counted |= {"silo_column": silo_column, "frequency": frequency}
         plan = read_study(study)
@@ -197,15 +192,6 @@ def release_command(
     files = write_release(leaving, out, plan.table_schema, force=force)
     last += [f"Release: {out}", f"Counted in: {account.path}"]
     return _show_release(leaving, plan.table_schema, "\n".join(last), files=files)
-
-
-def _account_of(
-    draws: Path, plan: Study, silo: str, rules: Policy, **counted: Any
-) -> ledgers.Account:
-    """Open the account of what leaves of draws, which are their own table."""
-    cells = hashlib.sha256(draws.read_bytes()).hexdigest()
-    digests = ledgers.Digests(cells, cells, {"draws": cells})
-    return ledgers.open_account(digests, plan, silo, rules, draws, **counted)
 
 
 @cli.command()

@@ -15,6 +15,7 @@ from silomix.model.reading import read_table
 COLUMNS = ("condition", "code", "vocabulary", "include_descendants", "description")
 YES, NO = {"true", "yes", "1"}, {"false", "no", "0", ""}
 MOST_SHOWN = 5
+ONE_CODE = str | int | np.integer
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,13 @@ def read_codes(codes: Codes) -> CodeList:
     ('asthma', 'hypertension')
     """
     if isinstance(codes, Mapping):
-        codes = _from_mapping(codes)
+        pairs = [
+            (name.strip(), str(code).strip())
+            for name, values in codes.items()
+            for code in ([values] if isinstance(values, ONE_CODE) else [*values] or [""])
+        ]
+        entries = (Code(*pair, f"entry {n}") for n, pair in enumerate(pairs, start=1))
+        codes = CodeList("the code list", tuple(entries))
     elif not isinstance(codes, CodeList):
         codes = _from_file(Path(codes))
     refuse(codes.source, _problems(codes))
@@ -114,16 +121,6 @@ def refuse(source: str, problems: Iterable[str]) -> None:
 def refuse_codes(codes: CodeList, refused: Iterable[Code], why: str) -> None:
     """Refuse a list for some of its codes."""
     refuse(codes.source, (f"{code.place}: the code {code.code!r} {why}" for code in refused))
-
-
-def _from_mapping(codes: Mapping[str, Iterable[str | int] | int]) -> CodeList:
-    pairs = [
-        (name.strip(), str(code).strip())
-        for name, values in codes.items()
-        for code in ([values] if isinstance(values, str | int | np.integer) else [*values] or [""])
-    ]
-    entries = (Code(*pair, f"entry {n}") for n, pair in enumerate(pairs, start=1))
-    return CodeList("the code list", tuple(entries))
 
 
 def _from_file(path: Path) -> CodeList:

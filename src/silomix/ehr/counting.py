@@ -90,6 +90,10 @@ CREATE TEMP TABLE outcomes AS SELECT p.* REPLACE (
 FROM people p LEFT JOIN (SELECT person, count(*) AS conditions FROM flags GROUP BY person)
 USING (person)
 """
+CONDITIONS = """
+SELECT condition, count(*) AS people, sum(events)::BIGINT AS events FROM flags
+JOIN outcomes USING (person) WHERE reason IS NULL GROUP BY condition
+"""
 # Two groupings, since one can go to disk and a count of distinct people cannot.
 ACCOUNT = """
 SELECT reason, sum(events)::BIGINT, count(person) FROM (
@@ -260,6 +264,10 @@ def count(
         for reason, (words, advice) in REASONS.items()
         if events[reason] or people[reason]
     ]
+    counted = connection.execute(CONDITIONS).df().set_index("condition")
+    counts = counted.reindex(range(len(request.codes.conditions)), fill_value=0)
+    counts.insert(1, "prevalence", counts["people"] / people["kept"])
+    counts.insert(0, "condition", request.codes.conditions)
     return EhrTable(
         table=_finish(connection, request),
         file=request.file,
@@ -267,7 +275,7 @@ def count(
         zeros=people["zeros"],
         events_read=events.total(),
         events_kept=events["kept"],
-        conditions=_conditions(connection, request.codes.conditions, people["kept"]),
+        conditions=counts.reset_index(drop=True),
         dropped=pd.DataFrame(dropped, columns=["reason", "events", "people", "what_to_do"]),
         unlisted=pd.DataFrame(unlisted, columns=["code", "events"]),
     )
@@ -303,21 +311,8 @@ def _check_meeting(lost: Counter[str], unlisted: Sequence[str], where: str) -> N
         "no event has a code that can be used; check the column of codes, and that of "
         "vocabularies if there is one": lost["no-code"] + lost["bad-code"] + lost["no-vocabulary"],
     }
-    for problem, applies in problems.items():
-        if applies:
-            raise DataError(f"{where}: {problem}", date_format="%d/%m/%Y")
-
-
-def _conditions(connection: Connection, names: Sequence[str], people: int) -> pd.DataFrame:
-    """People and events by condition."""
-    counted = connection.execute(
-        "SELECT condition, count(*) AS people, sum(events)::BIGINT AS events FROM flags "
-        "JOIN outcomes USING (person) WHERE reason IS NULL GROUP BY condition"
-    ).df()
-    counts = counted.set_index("condition").reindex(range(len(names)), fill_value=0)
-    counts.insert(1, "prevalence", counts["people"] / people)
-    counts.insert(0, "condition", names)
-    return counts.reset_index(drop=True)
+    if applying := [problem for problem, applies in problems.items() if applies]:
+        raise DataError(f"{where}: {applying[0]}", date_format="%d/%m/%Y")
 
 
 def _finish(connection: Connection, request: Request) -> pd.DataFrame | None:

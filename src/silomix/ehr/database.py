@@ -319,6 +319,10 @@ def _read_header(path: Path) -> tuple[list[str], str]:
 def _as_arrow(frame: nw.DataFrame[Any]) -> pyarrow.Table:
     """A frame as an Arrow table; columns of mixed types, as in spreadsheets, become text."""
     arrow = import_module("pyarrow")
+
+    def as_text(value: object) -> str:
+        return value if isinstance(value, str) else spell(value)
+
     try:
         return frame.to_arrow()
     except (arrow.ArrowException, OverflowError):
@@ -327,9 +331,5 @@ def _as_arrow(frame: nw.DataFrame[Any]) -> pyarrow.Table:
         try:
             arrow.array(table[name], from_pandas=True)
         except (arrow.ArrowException, OverflowError):
-            table[name] = table[name].map(_as_text, na_action="ignore")
+            table[name] = table[name].map(as_text, na_action="ignore")
     return arrow.Table.from_pandas(table, preserve_index=False)
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else spell(value)

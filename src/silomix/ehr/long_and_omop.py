@@ -178,7 +178,11 @@ def read_long(
     request = Request(listed, [columns.person, *carry], between, at_least, out)
     where = name_of(events, "events")
     with opened(engine, where) as connection:
-        _check_format(connection, columns.date_format)
+        try:
+            connection.execute("SELECT try_strptime('', coalesce($1, '%Y'))", [columns.date_format])
+        except load_duckdb().InvalidInputException:
+            why = "write %d for the day, %m the month, %Y the year"
+            raise SettingsError(f"the date format is {columns.date_format!r}; {why}") from None
         spelled = [f"{c.vocabulary}:{c.code}" if c.vocabulary else c.code for c in listed.codes]
         set_codes(connection, listed, "VARCHAR", spelled)
         source = open_source(connection, events, "events")
@@ -208,14 +212,6 @@ def _check_settings(codes: CodeList, columns: LongColumns, between: tuple[object
         refuse_codes(codes, without, "has no vocabulary, as the events have; fill it in")
     elif len(without) < len(codes.codes):
         raise SettingsError(f"{codes.source} names vocabularies; name their column, or drop them")
-
-
-def _check_format(connection: Connection, date_format: str | None) -> None:
-    try:
-        connection.execute("SELECT try_strptime('', coalesce($1, '%Y'))", [date_format])
-    except load_duckdb().InvalidInputException:
-        why = f"the date format is {date_format!r}; write %d for the day, %m the month, %Y the year"
-        raise SettingsError(why) from None
 
 
 def _people_of_events(

@@ -190,8 +190,11 @@ def cluster_map(weights: Reals, probabilities: Reals, offsets: Ints) -> ClusterM
     profiles = probabilities.mean(axis=0, dtype=np.float64)
     masses = sizes @ profiles / (variables * sizes.sum())
     roots = np.sqrt(np.maximum(masses, np.finfo(float).tiny))
-    residuals = _burt(sizes / sizes.sum(), profiles, offsets) / np.outer(roots, roots)
-    residuals -= np.outer(roots, roots)
+    shares = sizes / sizes.sum()
+    burt = profiles.T @ (shares[:, None] * profiles)
+    for start, stop in pairwise(offsets):
+        burt[start:stop, start:stop] = np.diag(shares @ profiles[:, start:stop])
+    residuals = burt / variables**2 / np.outer(roots, roots) - np.outer(roots, roots)
     values, vectors = eigh(residuals)
     strength = np.where(values > 1 / variables + 1e-9, values - 1 / variables, 0.0) ** 2
     if strength[-1] <= 0:
@@ -229,14 +232,6 @@ def difference_map(weights: Reals, contrasts: Contrast, family: Product) -> Clus
 def _turned(axes: Floats) -> Floats:
     """Return two axes, (column, axis), turned so that the largest entry of each is positive."""
     return axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
-
-
-def _burt(sizes: Floats, profiles: Floats, offsets: Ints) -> Floats:
-    """Return the Burt table that a mixture implies, divided by Q² to sum to one: (level, level)."""
-    table = profiles.T @ (sizes[:, None] * profiles)
-    for start, stop in pairwise(offsets):
-        table[start:stop, start:stop] = np.diag(sizes @ profiles[:, start:stop])
-    return table / (len(offsets) - 1) ** 2
 
 
 # Share of a cluster's rows from which it is said to live in one silo.

@@ -18,8 +18,7 @@ from silomix.posterior.characterise import MARGIN, PROBABILITY, spread_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from silomix.families.product import Product
-    from silomix.kernels.arrays import Array, Floats, Ints, Reals
+    from silomix.kernels.arrays import Array, Reals
     from silomix.posterior.global_posterior import Posterior
 
     Columns = Mapping[Any, Array | list[Any]]
@@ -280,7 +279,15 @@ def drift(posterior: Posterior, level: float = 0.95, *, frame_like: object = Non
         lower, upper, same = np.full((3, len(kappa)), np.nan)
         interval = "point value"
     means = drawn.parameters.mean(axis=0, dtype=np.float64)
-    cluster, column = _most_apart(means, family)
+    # where two silos differ most; a silo without rows in a cluster has the shared profile there
+    tells, most = family.tells(), []
+    for start, stop in pairwise(family.starts):
+        columns_of = start + np.flatnonzero(tells[start:stop])
+        gaps = np.ptp(means[:, :, columns_of], axis=0)
+        number, place = np.unravel_index(gaps.argmax(), gaps.shape)
+        # where nothing differs, the last one
+        most.append((number, columns_of[place if gaps.any() else -1]))
+    cluster, column = np.transpose(most)
     # in the units of the study, in which numbers can be compared with each other
     gap = np.ptp(means[:, cluster, column], axis=0)
     # (silo, variable): the probabilities of the level in which two silos differ most, or means
@@ -361,25 +368,6 @@ def silo_weights_frame(posterior: Posterior, *, frame_like: object = None) -> An
         "profile": influence.profiles.ravel(),
     }
     return make_frame(columns, frame_like, posterior)
-
-
-def _most_apart(means: Floats, family: Product) -> tuple[Ints, Ints]:
-    """Return the cluster and the column of each variable in which two silos differ most.
-
-    A silo without rows in a cluster needs no exception: its profile is then the shared one.
-
-    Parameters
-    ----------
-    means : (silo, cluster, parameter), posterior means.
-    """
-    tells, most = family.tells(), []
-    for start, stop in pairwise(family.starts):
-        columns = start + np.flatnonzero(tells[start:stop])
-        gaps = np.ptp(means[:, :, columns], axis=0)
-        cluster, place = np.unravel_index(gaps.argmax(), gaps.shape)
-        # where nothing differs, the last one
-        most.append((cluster, columns[place if gaps.any() else -1]))
-    return tuple(np.transpose(most))
 
 
 def no_drift(posterior: Posterior) -> str:

@@ -11,7 +11,7 @@ from silomix.errors import SettingsError
 from silomix.model.files import private_folder, replace_file, unfinished, whole_file, writing
 from silomix.model.sentences import listing
 from silomix.model.spreadsheet import from_spreadsheet, write_table
-from silomix.posterior.saved_file import SAVED, as_bytes
+from silomix.posterior.saved_file import SAVED
 from silomix.report import LABELS, PROFILES, SECTIONS, SIZES, write_report
 from silomix.report.display import as_text
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
@@ -127,11 +127,6 @@ def has_results(folder: Path, study: Study) -> bool:
     files = posterior_files(folder)
     is_whole = (folder / SAVED).exists() and (folder / STUDY).exists() and not unfinished(files)
     return is_whole and read_study(folder / STUDY) == study
-
-
-def is_saved(folder: Path, posterior: Posterior) -> bool:
-    """Whether the results in a folder are those of this posterior, to the last byte."""
-    return (folder / SAVED).read_bytes() == as_bytes(posterior)
 
 
 def check_free(paths: Sequence[Path], *, force: bool, instead: str = "another --out") -> None:

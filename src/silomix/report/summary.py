@@ -14,7 +14,6 @@ from rich.text import Text
 from silomix.model.diagnostics import rhat_words
 from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import number, plural, printable, span
-from silomix.posterior import Posterior, PosteriorDiagnostics, verdict
 from silomix.posterior.frames import estimates
 from silomix.report import sections
 from silomix.report.cluster_sections import sizes_frame
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Reals
     from silomix.model.draws import LocalPosterior
+    from silomix.posterior import Posterior
 
 # Lines of a table, unless there are more clusters; the others are only counted.
 MOST_LINES = 20
@@ -75,11 +75,6 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
         if sentences or tables:
             end = [] if tables else [Text()]  # a table ends with an empty line
             yield Group(Text(section.title, style="bold"), *sentences, *views, *end)
-
-
-def verdict_view(diagnostics: PosteriorDiagnostics) -> Text:
-    """Return the verdict, a line for each sentence: those of several silos then stay apart."""
-    return Text("\n".join(verdict.sentences(diagnostics)))
 
 
 def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:
@@ -176,8 +171,11 @@ def _or_none(value: float) -> float | None:
 
 def silo_view(name: str, posterior: LocalPosterior) -> RenderableType:
     """Results of one silo's run for a person."""
-    shard, diagnostics = posterior.draws.shard, posterior.draws.diagnostics
-    sizes = silo_sizes(posterior)
+    draws, schedule, partition = posterior.draws, posterior.draws.schedule, posterior.partition
+    shard, diagnostics, sizes = draws.shard, draws.diagnostics, silo_sizes(posterior)
+    kept = "all" if schedule.thin == 1 else f"one in {schedule.thin}"
+    subsample = f" on a subsample of {partition.subsample:,} rows" if partition.subsample else ""
+    silos = f", one of {draws.silos} silos" if draws.silos > 1 else ""
     heading = f"{name}: {shard.rows:,} rows, {len(shard.schema.variables)} variables, "
     shown = sizes[["cluster", "rows", "share", "weight"]].copy()
     ends = sizes[[LOWER, UPPER]].to_numpy()
@@ -193,18 +191,10 @@ def silo_view(name: str, posterior: LocalPosterior) -> RenderableType:
         frame_view(shown),
         Text(diagnostics.verdict),
         as_view(make_table("traces", traces)),
-        Text(_provenance(posterior)),
-    )
-
-
-def _provenance(posterior: LocalPosterior) -> str:
-    draws, schedule, partition = posterior.draws, posterior.draws.schedule, posterior.partition
-    kept = "all" if schedule.thin == 1 else f"one in {schedule.thin}"
-    subsample = f" on a subsample of {partition.subsample:,} rows" if partition.subsample else ""
-    silos = f", one of {draws.silos} silos" if draws.silos > 1 else ""
-    return (
-        f"Sampled with {draws.components} components, {plural(schedule.chains, 'chain')} of "
-        f"{schedule.iterations:,} sweeps ({schedule.burn_in:,} burn-in, then {kept} kept), seed "
-        f"{draws.seed}{silos}. Partition by {partition.method}{subsample}; draws relabelled by "
-        f"{posterior.relabel}. {SHORTEST}"
+        Text(
+            f"Sampled with {draws.components} components, {plural(schedule.chains, 'chain')} of "
+            f"{schedule.iterations:,} sweeps ({schedule.burn_in:,} burn-in, then {kept} kept), "
+            f"seed {draws.seed}{silos}. Partition by {partition.method}{subsample}; draws "
+            f"relabelled by {posterior.relabel}. {SHORTEST}"
+        ),
     )

@@ -166,7 +166,10 @@ def simulate(
     silos = (10 if appendix else 4) if silos is None else silos
     at_least("silos", silos, 1)
     sizes = _balanced(rows, _silo_names(silos, rows))
-    schema, kappa = schema_of(variables), _check_drift(drift)
+    schema = schema_of(variables)
+    kappa = np.asarray(np.inf if drift is None else drift, dtype=np.float64)
+    if kappa.shape not in ((), (10,)) or not (kappa > 0).all():
+        raise SettingsError(f"drift={drift!r}: give a number above 0, or one for each variable")
     at_least("seed", seed, 0)
     rng = np.random.default_rng(seed)
     if appendix:
@@ -177,7 +180,7 @@ def simulate(
     shared = _draw_profiles(rng, schema, clusters, concentration, MEAN_SPREADS[word])
     # separate streams: neither drift nor empty cells change a cluster or a label
     drift_rng, holes = (np.random.default_rng([seed, s]) for s in (_DRIFT_STREAM, _MISSING_STREAM))
-    by_silo = draw_drift(drift_rng, schema, shared, kappa, silos)
+    by_silo = draw_drift(drift_rng, schema, shared, np.broadcast_to(kappa, 10), silos)
     table, truth = draw_silos(rng, schema, sizes, weights, shared, by_silo)
     if variables == "mixed":
         cells = table.columns[1:]
@@ -258,15 +261,6 @@ def _draw_dirichlets(rng: Rng, shapes: Floats) -> Floats:
         logs = np.log(rng.standard_gamma(shapes + 1)) + np.log(rng.random(shapes.shape)) / shapes
     gammas = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return np.asarray(gammas / gammas.sum(axis=-1, keepdims=True))
-
-
-def _check_drift(drift: float | Sequence[float] | None) -> Floats:
-    """Value of κ for each variable: (variable,)."""
-    variables = (10,)
-    kappa = np.asarray(np.inf if drift is None else drift, dtype=np.float64)
-    if kappa.shape not in ((), variables) or not (kappa > 0).all():
-        raise SettingsError(f"drift={drift!r}: give a number above 0, or one for each variable")
-    return np.broadcast_to(kappa, variables)
 
 
 def simulate_like(
