@@ -98,3 +98,13 @@ def test_numbers_that_no_table_shows_are_refused(shard):
     mean[0, 2] = 1.5  # of rows with a number, how many have it
     with pytest.raises(MessageError, match="does not count the rows"):
         release_tables(replace(release, mean=mean), MIXED)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0])
+def test_units_that_no_study_has_are_refused(shard, tmp_path, wrong):
+    """Everything in the folder fits together: it was made so."""
+    smoker, age, visits = MIXED.variables
+    schema = Schema((smoker, replace(age, scale=wrong), visits))
+    write_release(release_of(shard), tmp_path / "out", schema)
+    with pytest.raises(MessageError, match="scale"):
+        read_release(tmp_path / "out")
